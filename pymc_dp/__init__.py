@@ -1,3 +1,18 @@
 """Bayesian inference from, and with, differential privacy: a PyMC plugin."""
 
+from pymc_dp.mechanisms import Gaussian, Guarantee, Laplace, Mechanism, PrivacyWarning
+from pymc_dp.privatized import Privatized, clamp
+from pymc_dp.steps import RecordGibbs
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Gaussian",
+    "Guarantee",
+    "Laplace",
+    "Mechanism",
+    "PrivacyWarning",
+    "Privatized",
+    "RecordGibbs",
+    "clamp",
+]

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.rewriting import inline_ofg_node
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import io_toposort, walk
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.shape import Shape, Shape_i

@@ -21,6 +21,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Argmax, Dot
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, Softmax
@@ -202,3 +203,21 @@ def _(op: Blockwise, node: Node, forms: PerRecordForms, number: TensorVariable) 
     if form.axis >= op.batch_ndim(node):
         raise NotAdditiveError(f"{describe(node)} is taken over the records")
     return form
+
+
+@form_of_node.register(RandomVariable)
+def _(op: RandomVariable, node: Node, forms: PerRecordForms, number: TensorVariable) -> Form:
+    """Draws whose parameters are per record are per record themselves."""
+    batch = node.outputs[1].type.ndim - op.ndim_supp
+    positions = set()
+    for param, core in zip(op.dist_params(node), op.ndims_params, strict=True):
+        if param in forms:
+            if forms[param].axis >= param.type.ndim - core:
+                raise NotAdditiveError(f"{describe(node)} takes one parameter from all records")
+            positions.add(forms[param].axis + batch - (param.type.ndim - core))
+    if len(positions) != 1:
+        raise NotAdditiveError(f"{describe(node)} pairs records with other records")
+    rows = next(form.rows for form in forms.values())
+    if not all(same_rows(rows, form.rows) for form in forms.values()):
+        raise NotAdditiveError(f"{describe(node)} combines different selections of the records")
+    return PerRecord(positions.pop(), rows)

@@ -1,0 +1,12 @@
+"""One module a sampler; a step builds graphs and compiles, and hands arrays to a kernel."""
+
+from pymc.step_methods import STEP_METHODS
+
+from pymc_dp.steps.record_gibbs import RecordGibbs
+
+__all__ = ["RecordGibbs"]
+
+# first, because PyMC gives ties to the earlier one and its own Gibbs steps are IDEAL for discrete
+# variables; RecordGibbs is IDEAL for records alone
+if RecordGibbs not in STEP_METHODS:
+    STEP_METHODS.insert(0, RecordGibbs)

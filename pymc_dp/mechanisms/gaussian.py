@@ -1,0 +1,115 @@
+"""Gaussian noise: (epsilon, delta) and zero-concentrated privacy under an l2 sensitivity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import ArrayLike, NDArray
+from pytensor.tensor.variable import TensorVariable
+from scipy.special import ndtri
+
+from pymc_dp.accounting.gaussian import gaussian_sigma
+from pymc_dp.mechanisms.base import Guarantee, Mechanism, check_one_way, positive
+from pymc_dp.mechanisms.entropy import system_uniform, warn_floating_point
+
+__all__ = ["Gaussian"]
+
+
+@numba.njit
+def _log_density(released: float, statistic: float, sigma: float) -> float:
+    z = (released - statistic) / sigma
+    return -0.5 * z * z
+
+
+class Gaussian(Mechanism):
+    r"""The Gaussian mechanism: released = statistic + Normal(0, sigma).
+
+    With l2 sensitivity :math:`\Delta_2` it satisfies :math:`\rho`-zCDP with
+    :math:`\rho = \Delta_2^2 / 2\sigma^2` (Bun & Steinke 2016, Proposition 1.6). A guarantee
+    (epsilon, delta) is met with the smallest possible noise, the analytic calibration of
+    Balle & Wang (2018, Theorem 9).
+
+    Parameters
+    ----------
+    sigma : float or array, optional
+        Standard deviation of the noise, one number or one a component.
+    epsilon, delta : float, optional
+        Guarantee instead of sigma, with `sensitivity`.
+    rho : float, optional
+        zCDP guarantee instead of sigma, with `sensitivity`.
+    sensitivity : float or array, optional
+        l2 sensitivity of the whole statistic. An array gives every component a sensitivity and
+        noise of its own, each calibrated to the guarantee by itself; their rhos then add up.
+
+    Examples
+    --------
+    >>> import pymc_dp as pmdp
+    >>> pmdp.Gaussian(rho=0.5, sensitivity=10)
+    Gaussian(sigma=10.)
+    >>> pmdp.Gaussian(epsilon=1, delta=1e-5, sensitivity=1).noise.round(3)
+    np.float64(3.73)
+    """
+
+    noise_name = "sigma"
+    log_density = _log_density
+
+    def __init__(
+        self,
+        sigma: ArrayLike | None = None,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        rho: ArrayLike | None = None,
+        sensitivity: ArrayLike | None = None,
+    ) -> None:
+        approximate = epsilon is not None or delta is not None
+        ways = {"epsilon=, delta=": approximate, "rho=": rho is not None}
+        check_one_way("Gaussian", "sigma", sigma, sensitivity, ways)
+        self.delta = delta
+        if sigma is not None:
+            self.noise = positive("sigma", sigma)
+            return
+        self.sensitivity = positive("sensitivity", sensitivity)  # type: ignore[arg-type]
+        if rho is not None:
+            self.noise = np.asarray(self.sensitivity / np.sqrt(2 * positive("rho", rho)))
+        else:
+            if epsilon is None or delta is None:
+                missing = "delta" if delta is None else "epsilon"
+                raise ValueError(
+                    f"{missing} is missing. Write Gaussian(epsilon=, delta=, sensitivity=): "
+                    "Gaussian noise gives no pure epsilon guarantee."
+                )
+            positive("epsilon", epsilon)
+            self.noise = np.asarray(self.sensitivity * gaussian_sigma(epsilon, delta))
+
+    def logp(self, released: Any, statistic: Any) -> TensorVariable:
+        """Symbolic log-density of each component."""
+        return pm.logp(pm.Normal.dist(statistic, self.noise), released)
+
+    def draw(self, statistic: TensorVariable, rng: Any) -> tuple[Any, TensorVariable]:
+        """Symbolic draw of a released value."""
+        return pt.random.normal(statistic, self.noise, rng=rng, return_next_rng=True)
+
+    def release(self, statistic: ArrayLike) -> NDArray[np.float64]:
+        """Release a confidential statistic with noise from operating-system entropy."""
+        warn_floating_point(self)
+        value = np.asarray(statistic, dtype=np.float64)
+        uniform = system_uniform(np.broadcast_shapes(value.shape, self.noise.shape))
+        return value + self.noise * ndtri(uniform)
+
+    def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
+        """Rho for an l2 sensitivity, or for one sensitivity a component.
+
+        The epsilon is that at the delta the mechanism was calibrated to;
+        ``guarantee(...).epsilon_at(delta)`` gives it at any other.
+        """
+        delta_2 = self._sensitivity_or_declared(sensitivity)
+        together = delta_2 / self.noise.min() if delta_2.ndim == 0 else delta_2 / self.noise
+        rho = float(np.sum(together**2) / 2)
+        if self.delta is None:
+            return Guarantee(None, 0.0, rho)
+        return Guarantee(Guarantee(None, 0.0, rho).epsilon_at(self.delta), self.delta, rho)

@@ -1,0 +1,237 @@
+"""The confidential records of a model: which variables they are and what depends on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.additivity import Additive, NotAdditiveError, PerRecord, direct_inputs, form_of
+from pymc_dp.release import PrivatizedRV, Release, releases
+
+__all__ = ["RecordBlock", "is_record", "mark_records", "record_blocks", "record_variables"]
+
+
+@dataclass(frozen=True)
+class RecordBlock:
+    """Record variables that are proposed together, and all that the model says about them.
+
+    Attributes
+    ----------
+    records : list of TensorVariable
+        Record variables with a common first axis, parents before children.
+    releases : list of Release
+        Releases of sums over these records.
+    contributions : list of TensorVariable
+        For every release what each record adds to its statistic, of shape (n, *statistic.shape).
+    terms : dict
+        Other parts of the model's log-density that depend on the records, by name: one number a
+        record, of shape (n,).
+    """
+
+    records: list[TensorVariable]
+    releases: list[Release]
+    contributions: list[TensorVariable]
+    terms: dict[str, TensorVariable]
+
+    @property
+    def names(self) -> str:
+        """The record variables' names, for messages."""
+        return ", ".join(repr(rv.name) for rv in self.records)
+
+
+def batch_ndim(rv: TensorVariable) -> int:
+    """Count the axes along which a random variable's entries are independent given its parents."""
+    return rv.type.ndim - rv.owner.op.ndim_supp
+
+
+def candidates(statistic: TensorVariable, model: pm.Model) -> list[TensorVariable]:
+    """Latent variables that a statistic uses and that have a first axis to hold records."""
+    return [
+        rv
+        for rv in direct_inputs([statistic], model.basic_RVs)
+        if rv in model.free_RVs and batch_ndim(rv) > 0 and not isinstance(rv.owner.op, PrivatizedRV)
+    ]
+
+
+def mark_records(statistic: TensorVariable, model: pm.Model) -> None:
+    """Mark the variables over whose first axis a statistic sums, so that steps recognise them.
+
+    A statistic that keeps that axis (noise added to every record, or to a vector of parameters) is
+    an ordinary likelihood, left to PyMC's own steps. One that fails to be a sum is marked too:
+    sampling then explains what breaks it.
+    """
+    reached = candidates(statistic, model)
+    if not reached:
+        return
+    for rv in reached:
+        if rv.type.shape[0] == 0:
+            raise ValueError(
+                f"{rv.name!r} has no records: its first axis has length 0. "
+                "Declare it with shape=n, n the number of records behind the release."
+            )
+    try:
+        form = None if _lengths_differ(reached) else form_of(statistic, reached, model.basic_RVs)
+    except NotAdditiveError:
+        form = None
+    if not isinstance(form, PerRecord):
+        for rv in reached:
+            rv.tag.pymc_dp_record = True
+
+
+def is_record(rv: TensorVariable) -> bool:
+    """Whether a release was declared of sums over this variable's first axis."""
+    return bool(getattr(rv.tag, "pymc_dp_record", False))
+
+
+def record_variables(model: pm.Model) -> list[TensorVariable]:
+    """Latent record variables of a model, in the order of declaration."""
+    return [rv for rv in model.free_RVs if is_record(rv)]
+
+
+def record_blocks(model: pm.Model, records: Sequence[TensorVariable]) -> list[RecordBlock]:
+    """Sort record variables into blocks that must move together.
+
+    Variables share a block when one is a parent of the other or when a release uses both.
+    """
+    order = [rv for rv in model.free_RVs if rv in records]
+    groups = [{rv} for rv in order]
+    linked = [
+        set(direct_inputs(node_inputs, model.basic_RVs)) & set(order) | own
+        for node_inputs, own in [
+            *(([release.statistic], set()) for release in releases(model)),
+            *((rv.owner.inputs, {rv}) for rv in order),
+        ]
+    ]
+    for link in linked:
+        touched = [group for group in groups if group & link]
+        if len(touched) > 1:
+            groups = [group for group in groups if group not in touched] + [set().union(*touched)]
+    return [_block(model, [rv for rv in order if rv in group]) for group in groups]
+
+
+def _block(model: pm.Model, records: list[TensorVariable]) -> RecordBlock:
+    names = ", ".join(repr(rv.name) for rv in records)
+    if _lengths_differ(records):
+        lengths = ", ".join(f"{rv.name!r} has {length_of(rv)}" for rv in records)
+        separate = ", ".join(f"pmdp.RecordGibbs([{rv.name}])" for rv in records)
+        raise ValueError(
+            f"Record axes of different lengths in one block: {lengths}. Declare variables of the "
+            f"same records with the same first axis; sample different tables apart, with "
+            f"step=[{separate}]."
+        )
+    others = [rv for rv in model.basic_RVs if rv not in records]
+    _check_independent_rows(records, others)
+
+    found = RecordBlock(records, [], [], {})
+    for release in releases(model):
+        if not set(direct_inputs([release.statistic], model.basic_RVs)) & set(records):
+            continue
+        form = _form_of_statistic(release, records, others)
+        if isinstance(form, Additive):
+            found.releases.append(release)
+            found.contributions.append(form.contributions)
+        else:
+            found.terms[release.name] = _term(model, release.rv, records, others)
+    for rv in others:
+        uses = set(direct_inputs(rv.owner.inputs, model.basic_RVs)) & set(records)
+        if uses and not isinstance(rv.owner.op, PrivatizedRV):
+            found.terms[str(rv.name)] = _term(model, rv, records, others)
+    for potential in model.potentials:
+        if set(direct_inputs([potential], model.basic_RVs)) & set(records):
+            found.terms[str(potential.name)] = _per_record_sum(
+                potential, str(potential.name), records, others
+            )
+    if not found.releases and not found.terms:
+        raise ValueError(
+            f"No release reaches {names}. Declare one with pmdp.Privatized(name, statistic, "
+            f"mechanism, observed=...), its statistic a sum over the first axis of {names}."
+        )
+    return found
+
+
+def length_of(rv: TensorVariable) -> int:
+    """Length of a variable's first axis."""
+    static = rv.type.shape[0]
+    return int(static if static is not None else rv.shape[0].eval())
+
+
+def _lengths_differ(records: Sequence[TensorVariable]) -> bool:
+    return len({length_of(rv) for rv in records}) > 1
+
+
+def _check_independent_rows(records: list[TensorVariable], others: list[TensorVariable]) -> None:
+    """Insist that given the parameters one record says nothing about another."""
+    for rv in records:
+        if batch_ndim(rv) == 0:
+            raise ValueError(
+                f"{rv.name!r} is one multivariate draw, not a table of records: its rows depend on "
+                "each other. Give it one record a row, e.g. shape=(n, d)."
+            )
+        parents = [other for other in records if other is not rv and other in ancestors([rv])]
+        if not parents:
+            continue
+        try:
+            form = form_of(rv, parents, others)
+        except NotAdditiveError as err:
+            raise NotAdditiveError(
+                f"The distribution of {rv.name!r} mixes records of "
+                f"{', '.join(repr(p.name) for p in parents)}: {err}. Let row i of {rv.name!r} "
+                "depend on row i only."
+            ) from None
+        if form is not None and form != PerRecord(0):
+            raise NotAdditiveError(
+                f"Row i of {rv.name!r} must depend on row i of its parents only."
+            )
+
+
+def _form_of_statistic(
+    release: Release, records: list[TensorVariable], others: list[TensorVariable]
+) -> Additive | PerRecord | None:
+    try:
+        return form_of(release.statistic, records, others)
+    except NotAdditiveError as err:
+        raise NotAdditiveError(
+            f"The statistic of {release.name!r} is not a sum over records: {err}. Release the sums "
+            "themselves (several, stacked, for a variance or a ratio); or, where all latent "
+            f"variables are continuous, sample them together with step=pm.NUTS()."
+        ) from None
+
+
+def _term(
+    model: pm.Model,
+    rv: TensorVariable,
+    records: list[TensorVariable],
+    others: list[TensorVariable],
+) -> TensorVariable:
+    """Log-density of another variable of the model, split over the records it depends on."""
+    value: Any = model.rvs_to_values[rv]
+    transform = model.rvs_to_transforms.get(rv)
+    if transform is None:
+        logp = pm.logp(rv, value, warn_rvs=False)
+    else:
+        # in the space the other step works in; the Jacobian may depend on the records too
+        natural = transform.backward(value, *rv.owner.inputs)
+        jacobian = transform.log_jac_det(value, *rv.owner.inputs)
+        logp = pm.logp(rv, natural, warn_rvs=False).sum() + jacobian.sum()
+    return _per_record_sum(logp, str(rv.name), records, others)
+
+
+def _per_record_sum(
+    logp: TensorVariable, name: str, records: list[TensorVariable], others: list[TensorVariable]
+) -> TensorVariable:
+    try:
+        form = form_of(pt.sum(logp), records, others)
+    except NotAdditiveError as err:
+        names = ", ".join(repr(rv.name) for rv in records)
+        raise NotAdditiveError(
+            f"The log-density of {name!r} depends on the records {names} and is not a sum over "
+            f"them: {err}. Let its rows depend on one record each."
+        ) from None
+    assert isinstance(form, Additive)
+    return form.contributions
