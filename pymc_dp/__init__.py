@@ -1,7 +1,9 @@
 """Bayesian inference from, and with, differential privacy: a PyMC plugin."""
 
+from pymc_dp.explain import explain
 from pymc_dp.mechanisms import Gaussian, Guarantee, Laplace, Mechanism, PrivacyWarning
 from pymc_dp.privatized import Privatized, clamp
+from pymc_dp.sampling import sample
 from pymc_dp.steps import RecordGibbs
 
 __version__ = "0.1.0"
@@ -15,4 +17,6 @@ __all__ = [
     "Privatized",
     "RecordGibbs",
     "clamp",
+    "explain",
+    "sample",
 ]

@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike
+from pymc.vartypes import discrete_types
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
@@ -124,7 +125,7 @@ def clamp(x: Any, lower: ArrayLike, upper: ArrayLike) -> TensorVariable:
     """
     x = pt.as_tensor_variable(x)
     # small Python integers would become int8, and sums of int8 overflow
-    dtype = "int64" if x.dtype in pm.discrete_types else "float64"
+    dtype = "int64" if x.dtype in discrete_types else "float64"
     low, high = np.asarray(lower, dtype=dtype), np.asarray(upper, dtype=dtype)
     if np.any(low != np.asarray(lower)) or np.any(high != np.asarray(upper)):
         raise ValueError(f"Bounds of integer records must be whole numbers: {lower!r}, {upper!r}.")
@@ -152,7 +153,7 @@ def _check_reaches_latents(name: str, statistic: TensorVariable, model: pm.Model
 
 def _concrete_shape(var: TensorVariable) -> tuple[int, ...]:
     if None not in var.type.shape:
-        return tuple(int(s) for s in var.type.shape)  # type: ignore[arg-type]
+        return tuple(int(s) for s in var.type.shape)
     return tuple(int(s) for s in pt.as_tensor(var.shape).eval())
 
 

@@ -112,7 +112,8 @@ def record_blocks(model: pm.Model, records: Sequence[TensorVariable]) -> list[Re
         touched = [group for group in groups if group & link]
         if len(touched) > 1:
             groups = [group for group in groups if group not in touched] + [set().union(*touched)]
-    return [_block(model, [rv for rv in order if rv in group]) for group in groups]
+    members = [[rv for rv in order if rv in group] for group in groups]
+    return [_block(model, found) for found in sorted(members, key=lambda m: order.index(m[0]))]
 
 
 def _block(model: pm.Model, records: list[TensorVariable]) -> RecordBlock:

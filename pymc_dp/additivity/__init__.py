@@ -18,6 +18,7 @@ for one that is linear in totals in :mod:`~pymc_dp.additivity.linear`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.rewriting import inline_ofg_node
@@ -43,7 +44,7 @@ from pymc_dp.additivity.per_record import form_of_node
 __all__ = ["Additive", "NotAdditiveError", "PerRecord", "direct_inputs", "form_of"]
 
 
-def direct_inputs(outputs: Sequence[Variable], stop_at: Iterable[Variable]) -> list[Variable]:
+def direct_inputs(outputs: Sequence[Any], stop_at: Iterable[Any]) -> list[Any]:
     """Variables of `stop_at` that `outputs` use without passing through another one of them."""
     stops = set(stop_at)
 

@@ -48,10 +48,10 @@ def make_sweep(densities: tuple[Callable[..., float], ...]) -> Callable[..., Any
         released, noise, kind)``. `contributions` (n, k) are the current records' and are updated in
         place, as is `statistic` (k,), their sum with what is constant; `proposed` (n, k) are those
         of the proposals. `log_weight` (n,) is the log-density of other terms, updated in place too,
-        or empty where there are none. A proposal is accepted when its log-ratio exceeds `log_uniform` (n,), logarithms of
-        uniform numbers. `released`, `noise` and `kind` (k,) describe the components, `kind` being
-        a position in `densities`. Gives back which records were accepted (n,) and the lowest
-        log-ratio.
+        or empty where there are none. A proposal is accepted when its log-ratio exceeds
+        `log_uniform` (n,), logarithms of uniform numbers. `released`, `noise` and `kind` (k,)
+        describe the components, `kind` being a position in `densities`. Gives back which records
+        were accepted (n,) and the lowest log-ratio.
     """
     log_density = _switch(densities or (_no_density,))
 

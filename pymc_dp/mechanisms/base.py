@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -38,6 +38,11 @@ class Guarantee:
     delta: float
     rho: float
 
+    def __str__(self) -> str:
+        if self.epsilon is None:
+            return f"rho {self.rho:.6g} (zCDP)"
+        return f"epsilon {self.epsilon:.6g}" + (f", delta {self.delta:g}" if self.delta else "")
+
     def epsilon_at(self, delta: float) -> float:
         """Epsilon at another delta, from rho as for Gaussian noise, or the pure one if smaller."""
         epsilon = gaussian_epsilon(delta, self.rho)
@@ -54,9 +59,11 @@ class Mechanism(ABC):
 
     #: name of the noise parameter, as users write it
     noise_name: ClassVar[str]
+    #: the norm of its sensitivity: 1 or 2
+    norm: ClassVar[int]
     #: ``log_density(released, statistic, noise) -> float`` of one component, up to a constant:
     #: a numba-compiled function of three numbers, for the inner loops of samplers
-    log_density: ClassVar[Callable[[float, float, float], float]]
+    log_density: ClassVar[Any]
 
     noise: NDArray[np.float64]
     sensitivity: NDArray[np.float64] | None = None

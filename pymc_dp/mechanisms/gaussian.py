@@ -50,11 +50,12 @@ class Gaussian(Mechanism):
     >>> import pymc_dp as pmdp
     >>> pmdp.Gaussian(rho=0.5, sensitivity=10)
     Gaussian(sigma=10.)
-    >>> pmdp.Gaussian(epsilon=1, delta=1e-5, sensitivity=1).noise.round(3)
-    np.float64(3.73)
+    >>> float(pmdp.Gaussian(epsilon=1, delta=1e-5, sensitivity=1).noise.round(3))
+    3.73
     """
 
     noise_name = "sigma"
+    norm = 2
     log_density = _log_density
 
     def __init__(

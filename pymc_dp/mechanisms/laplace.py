@@ -49,6 +49,7 @@ class Laplace(Mechanism):
     """
 
     noise_name = "scale"
+    norm = 1
     log_density = _log_density
 
     def __init__(

@@ -162,9 +162,7 @@ def _flat(arrays: Sequence[NDArray]) -> NDArray[np.float64]:
     return np.concatenate([np.ravel(a) for a in arrays]) if arrays else np.zeros(0)
 
 
-def _draw_with(
-    rng: Variable, outputs: Sequence[Variable], block: RecordBlock
-) -> list[TensorVariable]:
+def _draw_with(rng: Any, outputs: Sequence[Any], block: RecordBlock) -> list[Any]:
     """Thread one generator through all random draws of a graph, one after the other."""
     fgraph = FunctionGraph(outputs=list(outputs), clone=True)
     while symbolic := [n for n in fgraph.toposort() if _draws_inside(n)]:

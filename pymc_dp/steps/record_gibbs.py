@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
@@ -71,7 +71,10 @@ class RecordGibbs(BlockedStep):
 
     name = "record_gibbs"
     default_blocked = True
-    stats_dtypes_shapes = {"accept": (np.float64, []), "accept_min": (np.float64, [])}  # noqa: RUF012
+    stats_dtypes_shapes: ClassVar[Any] = {
+        "accept": (np.float64, []),
+        "accept_min": (np.float64, []),
+    }
     _state_class = StepMethodState
 
     def __init__(

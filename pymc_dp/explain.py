@@ -1,0 +1,199 @@
+"""Tell what the package understood of a model: records, releases, sensitivities, steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.sampling.mcmc import assign_step_methods
+from pytensor.graph.basic import Constant
+from pytensor.scalar import basic as ps
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.shape import Reshape, SpecifyShape
+
+from pymc_dp.additivity import NotAdditiveError, direct_inputs
+from pymc_dp.mechanisms import Mechanism
+from pymc_dp.records import RecordBlock, length_of, record_blocks, record_variables
+from pymc_dp.release import releases
+from pymc_dp.sensitivity import Sensitivity, derive_sensitivity
+
+__all__ = ["ExplainedRelease", "Explanation", "explain"]
+
+
+@dataclass(frozen=True)
+class ExplainedRelease:
+    """What is known of one release.
+
+    Attributes
+    ----------
+    name : str
+        The release.
+    mechanism : Mechanism
+        Its noise.
+    records : list of str
+        The record variables it sums over.
+    adds : str
+        What one record adds to the statistic.
+    sensitivity : Sensitivity or str
+        For replacing one record; the reason where it cannot be derived.
+    """
+
+    name: str
+    mechanism: Mechanism
+    records: list[str]
+    adds: str
+    sensitivity: Sensitivity | str
+
+    def __str__(self) -> str:
+        derived = self.sensitivity
+        lines = [
+            f"{self.name}: {self.mechanism!r}",
+            f"  sums over {', '.join(self.records)}; one record adds {self.adds}",
+        ]
+        if isinstance(derived, str):
+            return "\n".join(
+                [*lines, f"  sensitivity to replacing one record not derived: {derived}"]
+            )
+        guarantee = self.mechanism.guarantee(derived.l1 if self.mechanism.norm == 1 else derived.l2)
+        lines.append(f"  sensitivity to replacing one record: {derived}; so {guarantee}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What :func:`explain` found; print it.
+
+    Attributes
+    ----------
+    records : dict
+        Number of records of every record variable.
+    releases : list of ExplainedRelease
+        Releases of sums over records.
+    other_terms : dict
+        For every record variable, other parts of the model that depend on it.
+    steps : dict
+        The step that ``pm.sample`` picks for every variable.
+    problems : list of str
+        Why a release cannot be sampled by :class:`~pymc_dp.RecordGibbs`.
+    """
+
+    records: dict[str, int]
+    releases: list[ExplainedRelease]
+    other_terms: dict[str, list[str]]
+    steps: dict[str, str]
+    problems: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        lines = ["Records"]
+        lines += [f"  {name}: n = {n}" for name, n in self.records.items()] or ["  none"]
+        for name, terms in self.other_terms.items():
+            lines.append(f"  {name} is also used by {', '.join(terms)}")
+        lines += ["Releases"]
+        for release in self.releases:
+            lines += [f"  {line}" for line in str(release).splitlines()]
+        lines += ["Steps"] + [f"  {name}: {step}" for name, step in self.steps.items()]
+        lines += ["Problems", *(f"  {text}" for text in self.problems)] if self.problems else []
+        return "\n".join(lines)
+
+
+def explain(model: pm.Model | None = None) -> Explanation:
+    """Tell which variables are records, what one record adds, and which step samples what.
+
+    Parameters
+    ----------
+    model : Model, optional
+        Defaults to the model in context.
+
+    Returns
+    -------
+    Explanation
+        With a readable text as its representation.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dp as pmdp
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 0, 10)
+    ...     x = pm.Normal("x", mu, 1, shape=100)
+    ...     total = pmdp.clamp(x, -5, 5).sum()
+    ...     released = pmdp.Privatized("released", total, pmdp.Laplace(scale=10), observed=103.0)
+    >>> pmdp.explain(model)
+    Records
+      x: n = 100
+    Releases
+      released: Laplace(scale=10.)
+        sums over x; one record adds clip(x, -5, 5)
+        sensitivity to replacing one record: l1 10, l2 10; so epsilon 1
+    Steps
+      mu: NUTS
+      x: RecordGibbs
+    """
+    model = pm.modelcontext(model)
+    records = record_variables(model)
+    problems: list[str] = []
+    blocks: list[RecordBlock] = []
+    try:
+        blocks = record_blocks(model, records)
+    except (NotAdditiveError, ValueError) as err:
+        problems.append(str(err))
+    explained = [
+        ExplainedRelease(
+            name=release.name,
+            mechanism=release.mechanism,
+            records=[str(rv.name) for rv in direct_inputs([contribution], block.records)],
+            adds=_text(contribution, set(model.basic_RVs)),
+            sensitivity=derive_sensitivity(contribution, block.records),
+        )
+        for block in blocks
+        for release, contribution in zip(block.releases, block.contributions, strict=True)
+    ]
+    known = {release.name for release in explained}
+    problems += [
+        f"{release.name} is not a sum over records: an ordinary likelihood to PyMC's steps"
+        for release in releases(model)
+        if release.name not in known and not problems
+    ]
+    _, chosen = assign_step_methods(model)
+    step_of = {var: cls.__name__ for cls, found in chosen.items() for var in found}
+    return Explanation(
+        records={str(rv.name): length_of(rv) for rv in records},
+        releases=explained,
+        other_terms={block.names: list(block.terms) for block in blocks if block.terms},
+        steps={str(rv.name): step_of[model.rvs_to_values[rv]] for rv in model.free_RVs},
+        problems=problems,
+    )
+
+
+_INFIX: dict[type, str] = {
+    ps.Add: "+", ps.Sub: "-", ps.Mul: "*", ps.TrueDiv: "/", ps.Pow: "**",
+    ps.EQ: "==", ps.LT: "<", ps.GT: ">", ps.LE: "<=", ps.GE: ">=",
+}  # fmt: skip
+_SILENT = (Alloc, DimShuffle, Reshape, SpecifyShape)
+
+
+def _text(var: Any, named: set[Any], most: int = 100) -> str:
+    """Write an expression for people: names for variables, no bookkeeping of axes and types."""
+    text = _expression(var, named)
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def _expression(var: Any, named: set[Any]) -> str:
+    if var in named or (var.owner is None and not isinstance(var, Constant)):
+        return str(var.name)
+    if isinstance(var, Constant):
+        value = np.asarray(var.data)
+        return f"{value.item():g}" if value.size == 1 else f"<{'x'.join(map(str, value.shape))}>"
+    op = var.owner.op
+    if isinstance(op, _SILENT):
+        return _expression(var.owner.inputs[0], named)
+    kind = type(op.scalar_op if isinstance(op, Elemwise) else op)
+    if kind is ps.Cast:
+        return _expression(var.owner.inputs[0], named)
+    parts = [_expression(inp, named) for inp in var.owner.inputs]
+    if kind in _INFIX:
+        return f"({f' {_INFIX[kind]} '.join(parts)})"
+    return f"{kind.__name__.lower()}({', '.join(parts)})"
