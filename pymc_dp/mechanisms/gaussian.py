@@ -51,7 +51,7 @@ class Gaussian(Mechanism):
     >>> pmdp.Gaussian(rho=0.5, sensitivity=10)
     Gaussian(sigma=10.)
     >>> float(pmdp.Gaussian(epsilon=1, delta=1e-5, sensitivity=1).noise.round(3))
-    3.73
+    3.731
     """
 
     noise_name = "sigma"
