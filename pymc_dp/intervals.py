@@ -73,7 +73,7 @@ _SUPPORT: dict[type, tuple[float, float]] = {
 
 def bounds(
     output: TensorVariable, records: list[TensorVariable]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], bool]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], bool, bool]:
     """Lowest and highest value of every entry of `output`, whatever the records are.
 
     Returns
@@ -83,6 +83,9 @@ def bounds(
     attained : bool
         Whether each entry comes from one value of one record by a chain of operations, so that no
         bound is wider than the entry's true range.
+    separate : bool
+        Whether, besides, each entry comes from a value of its own: all bounds can then be attained
+        together.
 
     Raises
     ------
@@ -90,7 +93,7 @@ def bounds(
         Where an operation has no rule, or something other than the records is unknown.
     """
     intervals: dict[Any, Interval] = {}
-    chain = True
+    chain = elementwise = True
     for rv in records:
         low, high = _SUPPORT.get(type(rv.owner.op), (-np.inf, np.inf))
         intervals[rv] = (pt.full_like(rv, low, dtype="float64"), pt.full_like(rv, high, "float64"))
@@ -98,6 +101,7 @@ def bounds(
         if isinstance(node.op, Shape | Shape_i) or not any(v in intervals for v in node.inputs):
             continue
         chain = chain and sum(var in intervals for var in node.inputs) == 1
+        elementwise = elementwise and isinstance(node.op, Elemwise | DimShuffle | Reshape)
         ends = [intervals.get(var, (var, var)) for var in node.inputs]
         intervals[node.outputs[0]] = _propagate(node, ends)
     if output not in intervals:
@@ -109,10 +113,15 @@ def bounds(
         raise UnboundedError(f"it depends on {names} besides the records")
     # records enter by their shape alone: any value does
     given: dict[Any, Any] = {rv: pt.zeros(rv.shape.eval(), rv.dtype) for rv in records}
-    low, high = pytensor.function([], clone_replace(found, given, rebuild_strict=False))()
+    low, high = pytensor.function(
+        [], clone_replace(found, given, rebuild_strict=False), mode="FAST_COMPILE"
+    )()
     if np.isnan(low).any() or np.isnan(high).any():
         raise UnboundedError("its range is not bounded: clamp the records first")
-    return low, high, chain
+    # elementwise operations and moves of axes only repeat values, so the same number of values
+    # means that none is repeated
+    separate = chain and elementwise and low.size == sum(np.prod(rv.shape.eval()) for rv in records)
+    return low, high, chain, separate
 
 
 def _propagate(node: Any, ends: list[Interval]) -> Interval:
