@@ -56,7 +56,7 @@ class Gaussian(Mechanism):
 
     noise_name = "sigma"
     norm = 2
-    log_density = _log_density
+    log_density = staticmethod(_log_density)
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ class Laplace(Mechanism):
 
     noise_name = "scale"
     norm = 1
-    log_density = _log_density
+    log_density = staticmethod(_log_density)
 
     def __init__(
         self,
