@@ -82,7 +82,7 @@ def _(op: AdvancedSubtensor, node: Node, forms: PerRecordForms, number: TensorVa
         rows = form.rows if entry == slice(None) else _select(form, entry, number)
         before = sum(isinstance(i, slice) for i in index[: form.axis])
         return PerRecord(before + (width if start <= before else 0), rows)
-    if arrays != [form.axis] or _ndim(entry) != 1:
+    if _ndim(entry) != 1 or width != 1:
         raise NotAdditiveError(f"{describe(node)} rearranges the records")
     return PerRecord(start, _select(form, entry, number))
 

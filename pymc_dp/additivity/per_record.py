@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Constant, Variable, equal_computations
 from pytensor.graph.op import Op
 from pytensor.graph.traversal import graph_inputs
 from pytensor.scalar import basic as ps
@@ -56,14 +56,9 @@ def common_form(node: Node, forms: PerRecordForms) -> PerRecord:
 
 def same_rows(a: Variable | None, b: Variable | None) -> bool:
     """Whether two selections of the records are known to be the same."""
-    if a is b:
-        return True
     if a is None or b is None:
-        return False
-    try:
-        return bool(np.array_equal(constant_value(a), constant_value(b)))
-    except NotAdditiveError:
-        return False
+        return a is b
+    return equal_computations([a], [b])
 
 
 def constant_value(var: Variable) -> Any:
@@ -118,9 +113,7 @@ def _(op: CAReduce, node: Node, forms: PerRecordForms, number: TensorVariable) -
     if form.axis not in axes:
         return PerRecord(form.axis - sum(a < form.axis for a in axes), form.rows)
     if not isinstance(op.scalar_op, ps.Add):
-        raise NotAdditiveError(
-            f"{describe(node)} is taken over the records: only sums are additive"
-        )
+        raise NotAdditiveError(f"{describe(node)} over the records is not a sum")
     others = tuple(a + (a < form.axis) for a in axes if a != form.axis)
     value = pt.moveaxis(value, form.axis, 0)
     value = value.sum(axis=others) if others else value
