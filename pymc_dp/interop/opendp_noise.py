@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["opendp_is_installed", "opendp_noisy"]
+__all__ = ["add_noise", "is_installed"]
 
 
-def opendp_is_installed() -> bool:
+def is_installed() -> bool:
     """Whether the optional extra `opendp` is there."""
     return find_spec("opendp") is not None
 
 
-def opendp_noisy(maker: str, value: NDArray, noise: NDArray[np.float64]) -> NDArray:
+def add_noise(maker: str, value: NDArray, noise: NDArray[np.float64]) -> NDArray:
     """Add noise to every component with an OpenDP constructor, ``"make_laplace"`` for one.
 
     The value's type, float64 or int64, chooses between continuous and integer noise.

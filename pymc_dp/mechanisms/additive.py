@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from pymc.vartypes import discrete_types
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.interop.opendp_noise import opendp_is_installed, opendp_noisy
 from pymc_dp.mechanisms.base import Mechanism, check_finite, check_shape, check_whole
 
 if TYPE_CHECKING:
@@ -87,11 +86,13 @@ class AdditiveNoise(Mechanism):
         withstand attacks on floating-point numbers; otherwise integer noise is drawn exactly, and
         continuous noise with a warning.
         """
+        from pymc_dp.interop import opendp_noise  # which may import this module
+
         value = self._checked_input(statistic)
         noise = np.broadcast_to(self.noise, np.broadcast_shapes(value.shape, self.noise.shape))
         value = np.broadcast_to(value, noise.shape)
-        if opendp_is_installed():
-            return opendp_noisy(self.opendp_maker, value, noise)
+        if opendp_noise.is_installed():
+            return opendp_noise.add_noise(self.opendp_maker, value, noise)
         return self.noisy(value, noise)
 
     @abstractmethod
