@@ -14,7 +14,8 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.additivity import direct_inputs
-from pymc_dp.mechanisms import Mechanism
+from pymc_dp.invariants import start_from_agreeing_records
+from pymc_dp.mechanisms import Exact, Mechanism
 from pymc_dp.records import mark_records
 from pymc_dp.release import PrivatizedRV
 from pymc_dp.sensitivity import check_declared
@@ -91,6 +92,9 @@ def Privatized(  # noqa: N802  (a distribution to its users, who write pm.Normal
     records, contributions = mark_records(statistic, model, mechanism)
     if contributions is not None:
         check_declared(name, mechanism, contributions, records)
+    if isinstance(mechanism, Exact) and observed is not None:
+        value = observed.eval() if isinstance(observed, Variable) else observed
+        start_from_agreeing_records(name, model, records, contributions, value)
     return rv
 
 

@@ -265,6 +265,17 @@ def _term(
     return _per_record_sum(logp, str(rv.name), records, others)
 
 
+def own_log_density(model: pm.Model, block: RecordBlock) -> TensorVariable:
+    """Log-density of each record given the parameters, the block's other terms included."""
+    others = [rv for rv in model.basic_RVs if rv not in block.records]
+    densities = [
+        _per_record_sum(pm.logp(rv, rv, warn_rvs=False), str(rv.name), block.records, others)
+        for rv in block.records
+    ]
+    parts = [part.astype("float64") for part in [*densities, *block.terms.values()]]
+    return sum(parts[1:], parts[0])
+
+
 def _per_record_sum(
     logp: TensorVariable, name: str, records: list[TensorVariable], others: list[TensorVariable]
 ) -> TensorVariable:

@@ -28,6 +28,8 @@ __all__ = ["Sensitivity", "check_declared", "derive_sensitivity"]
 _ONCE = "FAST_COMPILE"
 #: how many different records are enumerated at the most
 _MOST_RECORDS = 1500
+#: how many numbers this may take
+_MOST_CELLS = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def _exceeds(derived: Sensitivity | str, declared: NDArray[np.float64], order: i
 def _all_contributions(
     flat: TensorVariable, records: list[TensorVariable]
 ) -> NDArray[np.float64] | None:
-    """Enumerate what a record can add; None where there are too many or it depends on the row."""
+    """Enumerate what a record can add, (possibilities, records, components); None if too many."""
     supports = [small_support(rv) for rv in records]
     if None in supports or any(None in rv.type.shape for rv in records):
         return None
@@ -156,31 +158,31 @@ def _all_contributions(
         evaluate = pytensor.function(inputs, graph, on_unused_input="ignore", mode=_ONCE)
     except Exception:  # a parameter of the model is part of the statistic
         return None
-    n = records[0].type.shape[0]
+    n = int(records[0].type.shape[0])
+    if len(table) * n > _MOST_CELLS:
+        return None
     ends = np.cumsum(cells)[:-1]
 
-    def at(rows: NDArray) -> NDArray:
-        parts = np.split(rows, ends, axis=1)
-        return evaluate(
-            *(
-                p.reshape(rv.type.shape).astype(rv.dtype)
-                for p, rv in zip(parts, records, strict=True)
-            )
-        )
+    def everywhere(row: NDArray) -> NDArray:
+        """Contributions where all records have the same values."""
+        parts = np.split(np.repeat(row[None], n, axis=0), ends, axis=1)
+        shaped = [p.reshape(rv.type.shape) for p, rv in zip(parts, records, strict=True)]
+        return evaluate(*(v.astype(rv.dtype) for v, rv in zip(shaped, records, strict=True)))
 
-    same = at(np.repeat(table[:1], n, axis=0))
-    if not np.allclose(same, same[0]):
-        return None
-    padded = np.concatenate([table, np.repeat(table[:1], -len(table) % n, axis=0)])
-    found = np.concatenate([at(padded[i : i + n]) for i in range(0, len(padded), n)])
-    return np.unique(found, axis=0)
+    found = np.array([everywhere(row) for row in table])
+    if np.all(found == found[:, :1]):  # what a record adds does not depend on which one it is
+        return np.unique(found[:, 0], axis=0)[:, None]
+    return found if len(table) * found.size <= _MOST_CELLS else None
 
 
 def _from_rows(rows: NDArray[np.float64], relation: str) -> Sensitivity:
-    """Sensitivity from all that a record can add, one possibility a row."""
+    """Sensitivity from all that a record can add, of shape (possibilities, records, components)."""
     others = rows if relation == "replace" else np.zeros_like(rows[:1])
-    changes = [np.abs(rows - other) for other in others]
-    l1 = max(float(change.sum(axis=1).max()) for change in changes)
-    l2 = max(float(np.sqrt((change**2).sum(axis=1)).max()) for change in changes)
-    components = np.max([change.max(axis=0) for change in changes], axis=0)
+    l1 = l2 = 0.0
+    components = np.zeros(rows.shape[-1])
+    for other in others:
+        change = np.abs(rows - other)
+        l1 = max(l1, float(change.sum(axis=-1).max()))
+        l2 = max(l2, float(np.sqrt((change**2).sum(axis=-1)).max()))
+        components = np.maximum(components, change.max(axis=(0, 1)))
     return Sensitivity(l1, l2, True, components, True)

@@ -4,6 +4,7 @@ from pymc_dp.mechanisms.base import Guarantee, Mechanism, PrivacyWarning
 from pymc_dp.mechanisms.custom import CustomMechanism
 from pymc_dp.mechanisms.discrete_gaussian import DiscreteGaussian
 from pymc_dp.mechanisms.discrete_laplace import DiscreteLaplace
+from pymc_dp.mechanisms.exact import Exact
 from pymc_dp.mechanisms.exponential import ExponentialMechanism, KNormGradient
 from pymc_dp.mechanisms.gaussian import Gaussian
 from pymc_dp.mechanisms.laplace import Laplace
@@ -13,6 +14,7 @@ __all__ = [
     "CustomMechanism",
     "DiscreteGaussian",
     "DiscreteLaplace",
+    "Exact",
     "ExponentialMechanism",
     "Gaussian",
     "Guarantee",

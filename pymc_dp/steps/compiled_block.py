@@ -30,6 +30,7 @@ from pymc_dp.kernels.sweep import make_sweep
 from pymc_dp.privatized import concrete_shape
 from pymc_dp.records import RecordBlock
 from pymc_dp.steps.local_conditional import draw_local_conditional
+from pymc_dp.steps.swaps import Swaps
 
 __all__ = ["CompiledBlock"]
 
@@ -80,6 +81,12 @@ class CompiledBlock:
         self.joint = None
         if not all(mechanism.elementwise for mechanism in self.mechanisms):
             self.joint = _joint_density(block)
+        #: exchanges between records, where totals are known exactly
+        self.swaps = None
+        if Swaps.needed(block):
+            self.swaps = Swaps(
+                model, block, per_record[0], lambda graphs: _compiled(graphs, compile_kwargs)
+            )
 
     @cached_property
     def joint_sweep(self) -> Callable[..., Any]:
@@ -144,7 +151,12 @@ class CompiledBlock:
             rejected = ~accepted.reshape(n, *[1] * (value.ndim - 1))
             np.copyto(value, point[name], where=rejected)
             self.last[name] = value
-        return {**point, **self.last}, float(accepted.mean()), float(lowest)
+        point = {**point, **self.last}
+        if self.swaps is not None:
+            point = self.swaps.move(self, point, rng)
+            self.last = {name: point[name] for name in self.names}
+            self.refresh(point)
+        return point, float(accepted.mean()), float(lowest)
 
     def _check_untouched(self, point: PointType, last: PointType) -> None:
         for name, value in last.items():
