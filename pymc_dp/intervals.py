@@ -120,7 +120,8 @@ def bounds(
         raise UnboundedError("its range is not bounded: clamp the records first")
     # elementwise operations and moves of axes only repeat values, so the same number of values
     # means that none is repeated
-    separate = chain and elementwise and low.size == sum(np.prod(rv.shape.eval()) for rv in records)
+    values = sum(int(np.prod(rv.shape.eval())) for rv in records)
+    separate = chain and elementwise and low.size == values
     return low, high, chain, separate
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
@@ -131,6 +132,12 @@ class Mechanism(ABC):
                 "guarantee(sensitivity=...)."
             )
         return self.sensitivity
+
+
+def advance(rng: Any, value: TensorVariable) -> tuple[Any, TensorVariable]:
+    """Tie a value that needs no randomness to a generator, as PyMC asks of every draw."""
+    rng, unused = pt.random.uniform(rng=rng, return_next_rng=True)
+    return rng, value + (0 * unused).astype(value.dtype)
 
 
 def check_finite(name: str, value: ArrayLike) -> None:

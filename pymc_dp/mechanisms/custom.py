@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.raise_op import Assert
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.mechanisms.base import Guarantee, Mechanism
+from pymc_dp.mechanisms.base import Guarantee, Mechanism, advance
 
 __all__ = ["CustomMechanism"]
 
@@ -65,7 +65,7 @@ class CustomMechanism(Mechanism):
     def draw(self, statistic: TensorVariable, rng: Any) -> tuple[Any, TensorVariable]:
         """Refuse, when evaluated: a density alone cannot be drawn from."""
         value = pt.zeros(self.released_shape(statistic.shape))
-        return rng, cannot_draw("CustomMechanism", value)
+        return cannot_draw("CustomMechanism", value, rng)
 
     def support_point(self, statistic: TensorVariable) -> TensorVariable:
         """Zeros of the released value's shape."""
@@ -83,7 +83,8 @@ class CustomMechanism(Mechanism):
         return f"CustomMechanism(logp={getattr(self._logp, '__name__', '...')})"
 
 
-def cannot_draw(mechanism: str, value: TensorVariable) -> TensorVariable:
-    """Return an expression that raises when it is evaluated."""
+def cannot_draw(mechanism: str, value: TensorVariable, rng: Any) -> tuple[Any, TensorVariable]:
+    """Return a draw, of the shape of `value`, that raises when it is evaluated."""
     message = f"{mechanism} knows a density, not how to draw from it: give observed=."
-    return Assert(message)(value, np.array(False))  # type: ignore[return-value]
+    rng, value = advance(rng, value)
+    return rng, Assert(message)(value, np.array(False))  # type: ignore[return-value]

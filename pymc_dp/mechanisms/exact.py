@@ -16,6 +16,7 @@ from pymc_dp.mechanisms.base import (
     Guarantee,
     Mechanism,
     PrivacyWarning,
+    advance,
     check_finite,
     check_shape,
     check_whole,
@@ -59,7 +60,7 @@ class Exact(Mechanism):
 
     def draw(self, statistic: TensorVariable, rng: Any) -> tuple[Any, TensorVariable]:
         """Return the statistic."""
-        return rng, pt.round(statistic).astype("int64")
+        return advance(rng, pt.round(statistic).astype("int64"))
 
     def release(self, statistic: ArrayLike) -> NDArray[np.int64]:
         """Return the statistic, with a warning."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.graph.replace import vectorize_graph
@@ -119,7 +121,7 @@ class ExponentialMechanism(Mechanism):
         """Symbolic draw of a candidate."""
         if self.candidates is None:
             zeros = pt.zeros([1] * self._ndim) if self._ndim else pt.zeros(())
-            return rng, cannot_draw(f"{type(self).__name__} without candidates", zeros)
+            return cannot_draw(f"{type(self).__name__} without candidates", zeros, rng)
         p = pt.special.softmax(self._scaled_scores(statistic), axis=-1)
         rng, position = pt.random.categorical(p, rng=rng, return_next_rng=True)
         return rng, pt.as_tensor(self.candidates)[position]
@@ -139,7 +141,8 @@ class ExponentialMechanism(Mechanism):
         if self.candidates is None:
             raise NotImplementedError("Only a choice among finitely many candidates= can be drawn.")
         warn_floating_point(self)
-        scores = self._scaled_scores(pt.as_tensor(np.asarray(statistic))).eval()
+        value = np.asarray(statistic)
+        scores = _compiled_scores(self, value.ndim, str(value.dtype))(value)
         noisy = scores - np.log(-np.log(system_uniform(scores.shape)))
         return self.candidates[int(np.argmax(noisy))]
 
@@ -253,6 +256,12 @@ class KNormGradient(ExponentialMechanism):
         if self.order == 2:
             return -pt.sqrt((totals**2).sum(axis=-1))
         return -pt.abs(totals).max(axis=-1)
+
+
+@cache
+def _compiled_scores(mechanism: ExponentialMechanism, ndim: int, dtype: str) -> Any:
+    statistic = pt.tensor("statistic", dtype=dtype, shape=(None,) * ndim)
+    return pytensor.function([statistic], mechanism._scaled_scores(statistic))
 
 
 def _checked_candidates(candidates: ArrayLike) -> NDArray[np.float64]:

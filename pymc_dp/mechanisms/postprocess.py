@@ -24,6 +24,11 @@ from pymc_dp.mechanisms.base import Guarantee, check_finite, check_shape, positi
 __all__ = ["Clamped", "Rounded", "Thresholded"]
 
 
+#: a dropped cell inside a model: PyMC would impute NaN, and everything below the threshold means
+#: dropped
+_DROPPED = -(2.0**60)
+
+
 class PostProcessed(AdditiveNoise):
     """A mechanism whose noisy value was changed before it was released."""
 
@@ -126,6 +131,7 @@ class Clamped(PostProcessed):
     def log_interval(self, low: Bound, high: Bound, statistic: TensorVariable) -> TensorVariable:
         """Symbolic log P(low <= released < high): a bound outside the clamp is none."""
         inner, nothing = self.inner, -np.inf
+        low, high = (None if bound is None else pt.as_tensor(bound) for bound in (low, high))
         log_p = inner.log_interval(low, high, statistic)
         if low is not None:
             no_low = low <= self._low
@@ -258,6 +264,7 @@ class Thresholded(PostProcessed):
         value = np.asarray(value, dtype=np.float64)
         check_shape(name, value, shape)
         marked = np.isnan(value) if math.isnan(self.dropped) else value == self.dropped
+        marked |= value == _DROPPED
         wrong = ~marked & (value < self.threshold)
         if np.any(wrong):
             raise ValueError(
@@ -265,8 +272,7 @@ class Thresholded(PostProcessed):
                 f"threshold {self.threshold:g} and not the marker of a dropped cell, "
                 f"dropped={self.dropped:g}. Write the marker where a cell was dropped."
             )
-        # PyMC would impute NaN; everything below the threshold means dropped
-        filled = np.where(marked, np.floor(self.threshold) - 1, value)
+        filled = np.where(marked, _DROPPED, value)
         check_finite(name, filled)
         step = self.lattice or 1.0
         possible = np.where(marked, step * np.ceil(self.threshold / step), value)
