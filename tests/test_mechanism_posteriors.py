@@ -5,6 +5,8 @@ beforehand, so that given a release the probability has a mixture of Beta distri
 likelihood of each number of ones for a weight. Likelihoods come from SciPy or from sums.
 """
 
+import itertools
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -160,3 +162,27 @@ def test_noise_on_every_record_and_on_their_sum():
     assert_same_distribution(
         values(draw(model, draws=2000, tune=300), "p"), mixture_cdf(likelihood)
     )
+
+
+def test_objective_perturbation_of_a_logistic_coefficient():
+    # the released r solves gradient(y, r) + ridge r + b = 0: density of b times the Hessian
+    z, released, ridge, scale = np.linspace(-2, 1.5, 6), 0.8, 1.0, 0.6
+    fitted = special.expit(released * z)
+
+    def log_density(r, totals):
+        return -pt.abs(totals[0] + ridge * r) / scale + pt.log(totals[1] + ridge)
+
+    with pm.Model() as model:
+        beta = pm.Normal("beta", 0, 2)
+        y = pm.Bernoulli("y", logit_p=beta * z)
+        hessian = (fitted * (1 - fitted) * z**2).sum()
+        totals = pt.stack([((fitted - y) * z).sum(), hessian])
+        mechanism = pmdp.CustomMechanism(logp=log_density, shape=())
+        pmdp.Privatized("coefficient", totals, mechanism, observed=released)
+    grid = np.linspace(-12, 12, 1601)
+    tables = np.array(list(itertools.product([0, 1], repeat=6)))
+    noise = -np.abs((fitted - tables) @ z + ridge * released) / scale
+    by_table = special.log_expit((2 * tables[:, None] - 1) * (grid[:, None] * z)).sum(axis=2)
+    log_likelihood = special.logsumexp(by_table + noise[:, None], axis=0)
+    exact = posterior_from_likelihood(grid, stats.norm.logpdf(grid, scale=2), log_likelihood)
+    assert_same_distribution(values(draw(model, draws=2000, tune=300), "beta"), exact.cdf)
