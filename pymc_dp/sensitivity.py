@@ -18,7 +18,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.intervals import UnboundedError, bounds
+from pymc_dp.intervals import UnboundedError, bounds, unknowns
 
 __all__ = ["Sensitivity", "derive_sensitivity"]
 
@@ -58,6 +58,8 @@ def derive_sensitivity(
     Sensitivity or str
         The reason where it cannot be derived.
     """
+    if unknown := unknowns(contributions, records):
+        return f"it depends on {', '.join(map(repr, unknown))} besides the records"
     flat = contributions.reshape((contributions.shape[0], -1)).astype("float64")
     rows = _all_contributions(flat, records)
     if rows is not None:
@@ -89,10 +91,7 @@ def _all_contributions(
     inputs = [rv.type() for rv in records]
     given: dict[Any, Any] = dict(zip(records, inputs, strict=True))
     graph = clone_replace(flat, given, rebuild_strict=False)
-    try:
-        evaluate = pytensor.function(inputs, graph, on_unused_input="ignore")
-    except Exception:  # a parameter of the model is part of the statistic
-        return None
+    evaluate = pytensor.function(inputs, graph, on_unused_input="ignore")
     n = records[0].type.shape[0]
     ends = np.cumsum(cells)[:-1]
 
