@@ -127,9 +127,7 @@ class RecordGibbs(BlockedStep):
     def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list]]:
         columns = [
             TextColumn("{task.fields[accept]:0.2f}", table_column=Column("Accept", ratio=1)),
-            TextColumn(
-                "{task.fields[accept_min]:0.2f}", table_column=Column("Lowest accept", ratio=1)
-            ),
+            TextColumn("{task.fields[accept_min]:0.2f}", table_column=Column("Lowest", ratio=1)),
         ]
         return columns, {"accept": [0.0] * n_chains, "accept_min": [0.0] * n_chains}
 
