@@ -1,0 +1,27 @@
+"""Calibrate noise to a guarantee, and keep account of what was spent."""
+
+from pymc_dp.accounting.gaussian import (
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_iterations,
+    gaussian_mu,
+    gaussian_sigma,
+)
+from pymc_dp.accounting.renyi import (
+    rdp_epsilon,
+    subsampled_gaussian_rdp,
+    zcdp_epsilon,
+    zcdp_rho,
+)
+
+__all__ = [
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_iterations",
+    "gaussian_mu",
+    "gaussian_sigma",
+    "rdp_epsilon",
+    "subsampled_gaussian_rdp",
+    "zcdp_epsilon",
+    "zcdp_rho",
+]
