@@ -1,7 +1,19 @@
 """Bayesian inference from, and with, differential privacy: a PyMC plugin."""
 
 from pymc_dp.accounting import ConfidentialDataWarning, PrivacyBudget, PrivacyError
+from pymc_dp.redaction import redact
+from pymc_dp.sampling import sample
+from pymc_dp.steps.curator import privacy_spent
+from pymc_dp.steps.dp_penalty import DPPenalty
 
 __version__ = "0.1.0"
 
-__all__ = ["ConfidentialDataWarning", "PrivacyBudget", "PrivacyError"]
+__all__ = [
+    "ConfidentialDataWarning",
+    "DPPenalty",
+    "PrivacyBudget",
+    "PrivacyError",
+    "privacy_spent",
+    "redact",
+    "sample",
+]

@@ -87,20 +87,19 @@ class PrivacyBudget:
         """The file that keeps what was claimed."""
         return self._ledger.path
 
-    @property
-    def claims(self) -> list[GaussianQueries]:
-        """Everything claimed so far."""
-        return self._ledger.claims()
+    def claims(self, purpose: str | None = None) -> list[GaussianQueries]:
+        """Everything claimed so far, or everything claimed for one purpose."""
+        return self._ledger.claims(purpose)
 
     @property
     def spent(self) -> float:
         """Epsilon, at the budget's delta, of everything claimed so far."""
-        return composed_epsilon(self.claims, self.delta, self.accountant)
+        return composed_epsilon(self.claims(), self.delta, self.accountant)
 
     @property
     def unspent(self) -> float:
         """Share of the whole budget that is left; 0 once steps on random batches have claimed."""
-        claims = self.claims
+        claims = self.claims()
         if any(queries.fraction < 1 for queries in claims):
             return 0.0
         return max(0.0, 1 - math.fsum(queries.mu for queries in claims) / self.mu)

@@ -88,10 +88,10 @@ class Ledger:
                 "data by this call. Without its ledger a budget cannot be claimed."
             ) from error
 
-    def claims(self) -> list[GaussianQueries]:
-        """Everything claimed so far."""
+    def claims(self, purpose: str | None = None) -> list[GaussianQueries]:
+        """Everything claimed so far, or everything claimed for one purpose."""
         with self._open() as db:
-            return _read(db)
+            return _read(db, purpose)
 
     def claim(
         self,
@@ -114,8 +114,12 @@ class Ledger:
         return True
 
 
-def _read(db: sqlite3.Connection) -> list[GaussianQueries]:
-    rows = db.execute("SELECT noise_multiplier, iterations, fraction FROM claims ORDER BY id")
+def _read(db: sqlite3.Connection, purpose: str | None = None) -> list[GaussianQueries]:
+    rows = db.execute(
+        "SELECT noise_multiplier, iterations, fraction FROM claims "
+        "WHERE :purpose IS NULL OR purpose = :purpose ORDER BY id",
+        {"purpose": purpose},
+    )
     return [GaussianQueries(*row) for row in rows]
 
 
