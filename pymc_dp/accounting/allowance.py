@@ -103,7 +103,7 @@ class Allowance:
         self.share = share or 1.0
         # a simulation keeps its own books and is never charged to the budget
         self._books = Ledger(None, math.inf, 1.0, self.neighbours) if simulation else None
-        self._key = secrets.token_hex(8)
+        self._key = f"step {secrets.token_hex(8)}"
         self._close()
 
     def _close(self) -> None:
