@@ -111,7 +111,7 @@ class RecordLikelihood:
         self.n_records = _count_records(model)
         total = _per_record_logp(model)
         self._sources, self._axes = _confidential_arrays(total, model, self.n_records)
-        _refuse_confidential_prior(model, self._sources)
+        _refuse_confidential_prior(model, self.n_records)
         self.moves_with = space.coordinates(
             [value for value in space.values if value in set(ancestors([total]))]
         )
@@ -212,8 +212,8 @@ def _count_records(model: pm.Model) -> int:
             "row i of each belongs to record i, or put them in models of their own."
         )
     count = next(iter(lengths.values()))
-    if not 1 <= count <= 2**30:
-        raise ValueError(f"The number of records must be between 1 and 2**30, not {count}.")
+    if not 2 <= count <= 2**30:
+        raise ValueError(f"The number of records must be between 2 and 2**30, not {count}.")
     return count
 
 
@@ -282,23 +282,19 @@ def _rebuilt(output: Variable, swap: dict[Variable, Variable]) -> Variable:
     return made.get(output, output)
 
 
-def _refuse_confidential_prior(model: pm.Model, sources: Sequence[Variable]) -> None:
-    kept = [np.asarray(_value(source)) for source in sources]
+def _refuse_confidential_prior(model: pm.Model, n_records: int) -> None:
+    """Refuse public parts with an array as long as the records, which must be taken for theirs."""
     for rv in [*model.free_RVs, *model.potentials]:
-        blockers = set(model.free_RVs) - {rv}
-        for leaf in ancestors([rv], blockers=blockers):
-            if isinstance(leaf, Constant | SharedVariable) and hasattr(leaf.type, "ndim"):
-                data = np.asarray(_value(leaf))
-                same = data.ndim > 0 and any(
-                    data.shape == rows.shape and np.array_equal(data, rows) for rows in kept
+        for leaf in ancestors([rv], blockers=set(model.free_RVs) - {rv}):
+            shape = np.shape(_value(leaf)) if isinstance(leaf, Constant | SharedVariable) else ()
+            if n_records in shape or leaf in model.observed_RVs:
+                what = "potential" if rv in model.potentials else "prior"
+                raise ValueError(
+                    f"The {what} {rv.name!r} depends on an array with as many entries as there are "
+                    f"records ({n_records}), which is taken for confidential: write its part of "
+                    "the likelihood as an observed variable, pm.CustomDist(..., observed=...), "
+                    "with one row for each record."
                 )
-                if same or leaf in model.data_vars or leaf in model.observed_RVs:
-                    what = "potential" if rv in model.potentials else "prior"
-                    raise ValueError(
-                        f"The {what} {rv.name!r} depends on confidential arrays: write its part of "
-                        "the likelihood as an observed variable, pm.CustomDist(..., observed=...), "
-                        "with one row for each record."
-                    )
 
 
 def _check_records_apart(likelihood: RecordLikelihood, theta: Vector) -> None:
