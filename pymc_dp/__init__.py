@@ -1,10 +1,13 @@
 """Bayesian inference from, and with, differential privacy: a PyMC plugin."""
 
+from pymc_dp import datasets
 from pymc_dp.accounting import ConfidentialDataWarning, PrivacyBudget, PrivacyError
+from pymc_dp.diagnostics import mmd
 from pymc_dp.redaction import redact
 from pymc_dp.sampling import sample
 from pymc_dp.steps.curator import privacy_spent
 from pymc_dp.steps.dp_penalty import DPPenalty
+from pymc_dp.tuning import clip_fraction, suggest
 
 __version__ = "0.1.0"
 
@@ -13,7 +16,11 @@ __all__ = [
     "DPPenalty",
     "PrivacyBudget",
     "PrivacyError",
+    "clip_fraction",
+    "datasets",
+    "mmd",
     "privacy_spent",
     "redact",
     "sample",
+    "suggest",
 ]

@@ -182,7 +182,7 @@ class DPPenalty(CuratorStep):
         """Move once, at the price of one noisy look at the data."""
         self.allowance.look()
         theta = self.space.flatten(point)
-        proposal, coordinate = self._propose(theta)
+        proposal, coordinate = self._propose(theta, self.rng)
         before, after = float(self.log_prior(theta)), float(self.log_prior(proposal))
         noisy = self._noisy_log_ratio(theta, proposal)
         log_accept = log_acceptance(noisy.log_ratio, after - before, noisy.sd, noisy.tempering)
@@ -199,14 +199,18 @@ class DPPenalty(CuratorStep):
         }
         return self.space.unflatten(theta, point), [stats]
 
-    def _propose(self, theta: Vector) -> tuple[Vector, int | None]:
+    def propose(self, theta: Vector, rng: np.random.Generator) -> Vector:
+        """Propose a move, which does not depend on the data."""
+        return self._propose(theta, rng)[0]
+
+    def _propose(self, theta: Vector, rng: np.random.Generator) -> tuple[Vector, int | None]:
         proposal = theta.copy()
         if self.proposal == "joint":
-            moves = self.rng.normal(size=self.paid.size)
+            moves = rng.normal(size=self.paid.size)
             proposal[self.paid] += self.step_size[self.paid] * moves
             return proposal, None
-        coordinate = int(self.rng.choice(self.paid))
-        move = self.rng.normal()
+        coordinate = int(self.paid[rng.integers(self.paid.size)])
+        move = rng.normal()
         if self.proposal == "guided":
             move = self.direction[coordinate] * abs(move)
         proposal[coordinate] += self.step_size[coordinate] * move

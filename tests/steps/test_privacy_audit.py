@@ -32,7 +32,7 @@ def attack(records, noise_multiplier, seed, **kwargs):
     step.setup_chain(np.random.default_rng(seed), 0, RUNS * ITERATIONS)
     proposals = []
     propose = step._propose
-    step._propose = lambda theta: proposals.append(propose(theta)) or proposals[-1]
+    step._propose = lambda *args: proposals.append(propose(*args)) or proposals[-1]
     scores = np.zeros(RUNS)
     start = model.initial_point()
     for run in range(RUNS):
