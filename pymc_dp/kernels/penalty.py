@@ -1,6 +1,5 @@
 """Inner loops and the acceptance test of the penalty samplers: arrays in, numbers out."""
 
-import math
 from typing import NamedTuple
 
 import numba
@@ -9,32 +8,45 @@ from numpy.typing import NDArray
 
 from pymc_dp.noise import LEVELS
 
+# reassociation lets the loops below be vectorised; sums of whole numbers are exact in any order
+_jit = numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "nsz"})
+_TOP = float(LEVELS)
+_BLOCK = 4096  # 2**12 values of at most 2**32 add up exactly in a float
 
-@numba.njit(cache=True, error_model="numpy")
-def _level(new: float, old: float, scale: float) -> np.int64:
+
+@_jit
+def _level(new: float, old: float, scale: float) -> float:
     """Clipped log-ratio of a record in whole numbers, antisymmetric in (new, old).
 
     Not-a-number is taken as a likelihood of zero, and no change between two such values as zero.
     """
-    if math.isnan(new):
-        new = -math.inf
-    if math.isnan(old):
-        old = -math.inf
+    new = new if new == new else -np.inf
+    old = old if old == old else -np.inf
+    level = _plain_level(new, old, scale)
+    return level if level == level else 0.0
+
+
+@_jit
+def _plain_level(new: float, old: float, scale: float) -> float:
     ratio = (new - old) * scale
-    if math.isnan(ratio):
-        return np.int64(0)
-    if ratio > LEVELS:
-        return np.int64(LEVELS)
-    if ratio < -LEVELS:
-        return np.int64(-LEVELS)
-    return np.int64(np.rint(ratio))
+    ratio = _TOP if ratio > _TOP else ratio
+    ratio = -_TOP if ratio < -_TOP else ratio
+    return np.rint(ratio)
 
 
-@numba.njit(cache=True, error_model="numpy")
+@_jit
 def _clipped_total(new: NDArray[np.float64], old: NDArray[np.float64], scale: float) -> np.int64:
     total = np.int64(0)
-    for i in range(new.size):
-        total += _level(new[i], old[i], scale)
+    for start in range(0, new.size, _BLOCK):
+        stop = min(start + _BLOCK, new.size)
+        part = 0.0
+        for i in range(start, stop):
+            part += _plain_level(new[i], old[i], scale)
+        if part != part:  # rare: some value was not a number
+            part = 0.0
+            for i in range(start, stop):
+                part += _level(new[i], old[i], scale)
+        total += np.int64(part)
     return total
 
 
@@ -63,11 +75,11 @@ def clipped_total(new: NDArray[np.float64], old: NDArray[np.float64], bound: flo
     return int(_clipped_total(new, old, LEVELS / bound))
 
 
-@numba.njit(cache=True, error_model="numpy")
+@_jit
 def _clipped_count(new: NDArray[np.float64], old: NDArray[np.float64], scale: float) -> int:
     count = 0
     for i in range(new.size):
-        count += abs(_level(new[i], old[i], scale)) == LEVELS
+        count += abs(_level(new[i], old[i], scale)) == _TOP
     return count
 
 
@@ -76,7 +88,7 @@ def clipped_count(new: NDArray[np.float64], old: NDArray[np.float64], bound: flo
     return int(_clipped_count(new, old, LEVELS / bound))
 
 
-@numba.njit(cache=True, error_model="numpy")
+@_jit
 def _batch_moments(
     new: NDArray[np.float64], old: NDArray[np.float64], scale: float
 ) -> tuple[float, float]:

@@ -1,5 +1,6 @@
 """DP penalty: random-walk Metropolis on noised log-likelihood ratios, corrected for the noise."""
 
+import math
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -172,6 +173,7 @@ class DPPenalty(CuratorStep):
 
     def _forget(self) -> None:
         self._kept: list[tuple[Vector, Vector]] = []
+        self._prior: tuple[Vector, float] | None = None
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Claim the whole chain's budget, and only then read the data."""
@@ -183,15 +185,17 @@ class DPPenalty(CuratorStep):
         self.allowance.look()
         theta = self.space.flatten(point)
         proposal, coordinate = self._propose(theta, self.rng)
-        before, after = float(self.log_prior(theta)), float(self.log_prior(proposal))
+        before, after = self._prior_here(theta), float(self.log_prior(proposal))
         noisy = self._noisy_log_ratio(theta, proposal)
         log_accept = log_acceptance(noisy.log_ratio, after - before, noisy.sd, noisy.tempering)
-        accepted = bool(np.log(self.rng.uniform()) < log_accept)
+        accepted = bool(-self.rng.standard_exponential() < log_accept)
         if accepted:
             theta = proposal
+            self._prior = (theta, after)
         elif coordinate is not None:
             self.direction[coordinate] *= -1
-        theta = self._move_free(theta)
+        if self.free.size:
+            theta = self._move_free(theta)
         stats = {
             "accepted": accepted,
             "noisy_log_ratio": noisy.log_ratio,
@@ -217,7 +221,8 @@ class DPPenalty(CuratorStep):
         return proposal, coordinate if self.proposal == "guided" else None
 
     def _noisy_log_ratio(self, theta: Vector, proposal: Vector) -> NoisyRatio:
-        bound = self.clip_logp * max(float(np.linalg.norm(proposal - theta)), 1e-200)
+        move = proposal - theta
+        bound = self.clip_logp * max(math.sqrt(move @ move), 1e-200)
         if self.batch_size is not None:
             return self._batch_log_ratio(theta, proposal, bound)
         new, old = self.likelihood(proposal), self._log_likelihood(theta)
@@ -257,15 +262,21 @@ class DPPenalty(CuratorStep):
     def _remember(self, theta: Vector, log_likelihood: Vector) -> None:
         self._kept.append((theta, log_likelihood))
 
+    def _prior_here(self, theta: Vector) -> float:
+        if self._prior is None or not np.array_equal(self._prior[0], theta):
+            self._prior = (theta, float(self.log_prior(theta)))
+        return self._prior[1]
+
     def _move_free(self, theta: Vector) -> Vector:
         """One Metropolis sweep over the coordinates that only the public part depends on."""
-        before = float(self.log_prior(theta)) if self.free.size else 0.0
+        before = self._prior_here(theta)
         for coordinate in self.free:
             proposal = theta.copy()
             proposal[coordinate] += self.step_size[coordinate] * self.rng.normal()
             after = float(self.log_prior(proposal))
             if np.log(self.rng.uniform()) < after - before:
                 theta, before = proposal, after
+                self._prior = (theta, after)
         return theta
 
     @staticmethod
