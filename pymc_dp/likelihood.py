@@ -142,11 +142,15 @@ class RecordLikelihood:
 
     def __call__(self, theta: Vector) -> Vector:
         """Log-likelihood of all records."""
-        return self._logp(theta, *self._rows)
+        return self._evaluate(theta, self._rows)
 
     def batch(self, theta: Vector, index: NDArray[np.int64]) -> Vector:
         """Log-likelihood of some records."""
-        return self._logp(theta, *self.rows(index))
+        return self._evaluate(theta, self.rows(index))
+
+    def _evaluate(self, theta: Vector, rows: Sequence[NDArray[Any]]) -> Vector:
+        with np.errstate(all="ignore"):  # a warning would tell that some record is out of range
+            return self._logp(theta, *rows)
 
     def rows(self, index: NDArray[np.int64]) -> list[NDArray[Any]]:
         """Take the confidential arrays of some records."""
@@ -313,7 +317,7 @@ def _check_records_apart(likelihood: RecordLikelihood, theta: Vector) -> None:
         _jitter(rows, changed, axis) for rows, axis in zip(swapped, likelihood._axes, strict=True)
     ]
     for rows in (swapped, moved):
-        after = likelihood._logp(theta, *rows)
+        after = likelihood._evaluate(theta, rows)
         if not np.allclose(before[~changed], after[~changed], rtol=1e-9, equal_nan=True):
             raise ValueError(
                 "One record's log-likelihood changes with another record's values (a mean or a sum "

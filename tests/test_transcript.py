@@ -48,7 +48,8 @@ def watch(model, release, monkeypatch, caplog, **kwargs):
         MCMCProgressBarManager, "update", lambda self, **seen: shown.append(repr(seen))
     )
     with model:
-        step = pmdp.DPPenalty(epsilon=3, delta=1e-6, chains=2, **kwargs)
+        # little noise, so that moves are accepted
+        step = pmdp.DPPenalty(epsilon=200, delta=1e-3, chains=2, **kwargs)
     caplog.clear()
     with model, caplog.at_level(logging.DEBUG), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -100,7 +101,7 @@ VARIANTS = {
     "component": {"proposal": "component"},
     "guided": {"proposal": "guided"},
     "tempered": {"tempering": 0.5},
-    "batch": {"batch_size": 20},
+    "batch": {"batch_size": 20, "tempering": 0.2},
 }
 
 

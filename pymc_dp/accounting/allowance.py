@@ -22,8 +22,8 @@ class PrivacySpent(tuple[float, float]):
     epsilon, delta : float
         Everything claimed from the budget together; ``(inf, 1)`` for a simulation.
     details : dict
-        ``mu``, ``iterations``, ``chains``, ``noise_multiplier``, clip bounds, ``neighbours`` and
-        whether it was a ``simulation``, of the step alone.
+        ``mu`` (or ``batch_fraction``), ``iterations``, ``chains``, ``noise_multiplier``, clip
+        bounds, ``neighbours`` and whether it was a ``simulation``, of the step alone.
     """
 
     details: dict[str, Any]
@@ -181,9 +181,12 @@ class Allowance:
             assert self.budget is not None
             claims = self.budget.claims(self._key)
             pair = (self.budget.spent, self.budget.delta)
+        if any(queries.fraction < 1 for queries in claims):
+            details["batch_fraction"] = claims[0].fraction
+        else:
+            details["mu"] = math.fsum(queries.mu for queries in claims)
         return PrivacySpent(
             *pair,
-            mu=math.fsum(queries.mu for queries in claims),
             iterations=sum(queries.iterations for queries in claims),
             chains=len(claims),
             noise_multiplier=max((queries.noise_multiplier for queries in claims), default=0.0),

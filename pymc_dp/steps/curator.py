@@ -74,9 +74,11 @@ class CuratorStep(BlockedStep):
 
     def _progressbar_config(self, n_chains: int = 1) -> Any:
         # the one method that pm.sample calls in the main process, whatever the number of cores
+        others = set(self.space.names) - {str(var.name) for var in self.vars}
+        unless = f" Steps for {sorted(others)} must be curators' steps too." if others else ""
         warnings.warn(
             "pm.sample's result carries the observed data. Publish pymc_dp.redact(idata) instead, "
-            "or sample by pymc_dp.sample.",
+            f"or sample by pymc_dp.sample.{unless}",
             ConfidentialDataWarning,
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""DPPenalty keeps the exact posterior: Kolmogorov-Smirnov on thinned draws of a Gaussian posterior.
+"""DPPenalty keeps the exact posterior: Kolmogorov-Smirnov on thinned draws of a Gaussian one.
 
 Each case looks at the whitened coordinates and their squared radius, at a level of 1e-4 over all of
 its tests together: with fixed seeds, a false alarm needs a change of code and one chance in 10000 a
@@ -80,6 +80,12 @@ CASES = {
         80_000,
         60,
     ),
+    "batch, little noise": (
+        {"n": 400, "tempering": 0.1},
+        {"noise_multiplier": 0.02, "step_size": 0.25, "tempering": 0.1, "batch_size": 60},
+        50_000,
+        40,
+    ),
     "hyperparameter": (
         {"hyper": True},
         {"noise_multiplier": 0.1, "step_size": [0.25, 0.25, 2.0]},
@@ -109,4 +115,20 @@ def test_a_wrong_correction_is_found(case, kept_part, monkeypatch):
 
     monkeypatch.setattr(dp_penalty, "log_acceptance", wrong)
     problem = Problem(**problem)
+    if kept_part == 0:
+        steps //= 3  # easier to see
     assert problem.worst_p_value(problem.draws(steps, thin, seed=1, **kwargs)) < LEVEL
+
+
+def test_a_batch_without_its_own_correction_is_found(monkeypatch):
+    problem, kwargs, steps, thin = CASES["batch, little noise"]
+    query = dp_penalty.batch_query
+
+    def wrong(new, old, bound, n_records, tempering):
+        right = query(new, old, bound, n_records, tempering)
+        scale = n_records * tempering / new.size
+        return right._replace(value=scale * float(np.clip(new - old, -bound, bound).sum()))
+
+    monkeypatch.setattr(dp_penalty, "batch_query", wrong)
+    problem = Problem(**problem)
+    assert problem.worst_p_value(problem.draws(steps // 2, thin, seed=1, **kwargs)) < LEVEL
