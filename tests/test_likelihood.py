@@ -87,6 +87,17 @@ def test_sums_to_pymcs_own_log_density(build):
     np.testing.assert_allclose(likelihood.batch(theta, some), likelihood(theta)[some])
 
 
+def test_a_public_potential_belongs_to_the_prior():
+    with pm.Model() as model:
+        regression()
+        pm.Potential("soft", -(model["b"][0] ** 2))
+    space = FlatSpace(model)
+    prior, likelihood = compile_prior(model, space), RecordLikelihood(model, space)
+    theta = space.start + 0.5
+    whole = model.compile_logp()(space.unflatten(theta, model.initial_point()))
+    assert prior(theta) + likelihood(theta).sum() == pytest.approx(float(whole))
+
+
 def test_hyperparameters_do_not_count_as_seen_by_the_data():
     with pm.Model() as model:
         several_observed()

@@ -313,6 +313,20 @@ def test_batches_by_privacy_loss_distributions(noise, iterations, fraction, tigh
     assert pld < composed_epsilon(queries, 1e-6, "rdp") < 1.45 * tight
 
 
+@settings(max_examples=8, deadline=None)
+@given(st.floats(0.8, 6), st.sampled_from([0.01, 0.1]), st.integers(1, 300))
+def test_renyi_accounting_of_batches_is_never_below_the_tight_one(noise, fraction, iterations):
+    pytest.importorskip("dp_accounting")
+    queries = [GaussianQueries(noise, iterations, fraction), GaussianQueries(20.0, 10)]
+    assert composed_epsilon(queries, 1e-5, "pld") <= composed_epsilon(queries, 1e-5, "rdp") + 2e-3
+
+
+def test_tight_accounting_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(ImportError, match=r"pymc_dp\[accounting\]"):
+        composed_epsilon([GaussianQueries(1.0, 1, 0.123)], 1e-5, "pld")
+
+
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
