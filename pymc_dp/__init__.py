@@ -4,7 +4,20 @@ from pymc_dp import datasets
 from pymc_dp.accounting import ConfidentialDataWarning, PrivacyBudget, PrivacyError
 from pymc_dp.diagnostics import mmd
 from pymc_dp.explain import explain
-from pymc_dp.mechanisms import Gaussian, Guarantee, Laplace, Mechanism, PrivacyWarning
+from pymc_dp.mechanisms import (
+    CustomMechanism,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Exact,
+    ExponentialMechanism,
+    Gaussian,
+    Guarantee,
+    KNormGradient,
+    Laplace,
+    Mechanism,
+    PrivacyWarning,
+    RandomizedResponse,
+)
 from pymc_dp.privatized import Privatized, clamp
 from pymc_dp.redaction import redact
 from pymc_dp.sampling import sample
@@ -16,15 +29,22 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ConfidentialDataWarning",
+    "CustomMechanism",
     "DPPenalty",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "Exact",
+    "ExponentialMechanism",
     "Gaussian",
     "Guarantee",
+    "KNormGradient",
     "Laplace",
     "Mechanism",
     "PrivacyBudget",
     "PrivacyError",
     "PrivacyWarning",
     "Privatized",
+    "RandomizedResponse",
     "RecordGibbs",
     "clamp",
     "clip_fraction",

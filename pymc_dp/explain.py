@@ -13,12 +13,13 @@ from pytensor.scalar import basic as ps
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.additivity import NotAdditiveError, direct_inputs
 from pymc_dp.mechanisms import Mechanism
 from pymc_dp.records import RecordBlock, length_of, record_blocks, record_variables
-from pymc_dp.release import releases
-from pymc_dp.sensitivity import Sensitivity, derive_sensitivity
+from pymc_dp.release import Release, releases
+from pymc_dp.sensitivity import Sensitivity, check_declared, derive_sensitivity
 
 __all__ = ["ExplainedRelease", "Explanation", "explain"]
 
@@ -35,31 +36,50 @@ class ExplainedRelease:
         Its noise.
     records : list of str
         The record variables it sums over.
-    adds : str
-        What one record adds to the statistic.
+    adds : str or None
+        What one record adds to the statistic; None where every record is released by itself.
     sensitivity : Sensitivity or str
         For replacing one record; the reason where it cannot be derived.
+    add_remove : Sensitivity or str
+        The same for adding or removing one.
     """
 
     name: str
     mechanism: Mechanism
     records: list[str]
-    adds: str
+    adds: str | None
     sensitivity: Sensitivity | str
+    add_remove: Sensitivity | str
 
     def __str__(self) -> str:
-        derived = self.sensitivity
-        lines = [
-            f"{self.name}: {self.mechanism!r}",
-            f"  sums over {', '.join(self.records)}; one record adds {self.adds}",
+        lines = [f"{self.name}: {self.mechanism!r}"]
+        over = ", ".join(self.records)
+        if self.adds is None:
+            lines.append(f"  applied to every record of {over} by itself")
+        else:
+            lines.append(f"  sums over {over}; one record adds {self.adds}")
+        if self.mechanism.norm is None:
+            return "\n".join([*lines, *self._own_guarantee()])
+        if isinstance(self.sensitivity, str):
+            reason = f"  sensitivity to replacing one record not derived: {self.sensitivity}"
+            return "\n".join([*lines, reason])
+        lines += [
+            f"  sensitivity to {change} one record: {found}; so "
+            f"{self.mechanism.guarantee(found.norm(self.mechanism.norm))}"
+            for change, found in [
+                ("replacing", self.sensitivity),
+                ("adding or removing", self.add_remove),
+            ]
+            if isinstance(found, Sensitivity) and found.norm(self.mechanism.norm) > 0
         ]
-        if isinstance(derived, str):
-            return "\n".join(
-                [*lines, f"  sensitivity to replacing one record not derived: {derived}"]
-            )
-        guarantee = self.mechanism.guarantee(derived.l1 if self.mechanism.norm == 1 else derived.l2)
-        lines.append(f"  sensitivity to replacing one record: {derived}; so {guarantee}")
         return "\n".join(lines)
+
+    def _own_guarantee(self) -> list[str]:
+        """Guarantee of a mechanism that has no sensitivity of its statistic."""
+        try:
+            return [f"  {self.mechanism.guarantee()}" + (" a record" if self.adds is None else "")]
+        except NotImplementedError:
+            return []
 
 
 @dataclass(frozen=True)
@@ -128,6 +148,7 @@ def explain(model: pm.Model | None = None) -> Explanation:
       released: Laplace(scale=10.)
         sums over x; one record adds clip(x, -5, 5)
         sensitivity to replacing one record: l1 10, l2 10; so epsilon 1
+        sensitivity to adding or removing one record: l1 5, l2 5; so epsilon 0.5
     Steps
       mu: NUTS
       x: RecordGibbs
@@ -141,15 +162,17 @@ def explain(model: pm.Model | None = None) -> Explanation:
     except (NotAdditiveError, ValueError) as err:
         problems.append(str(err))
     explained = [
-        ExplainedRelease(
-            name=release.name,
-            mechanism=release.mechanism,
-            records=[str(rv.name) for rv in direct_inputs([contribution], block.records)],
-            adds=_text(contribution, set(model.basic_RVs)),
-            sensitivity=derive_sensitivity(contribution, block.records),
-        )
+        _explained(release, contribution, block, model)
         for block in blocks
         for release, contribution in zip(block.releases, block.contributions, strict=True)
+    ]
+    explained += [
+        ExplainedRelease(
+            release.name, release.mechanism, _names(release.statistic, block), None, *_LOCAL
+        )
+        for block in blocks
+        for release in releases(model)
+        if release.name in block.terms
     ]
     known = {release.name for release in explained}
     problems += [
@@ -166,6 +189,28 @@ def explain(model: pm.Model | None = None) -> Explanation:
         steps={str(rv.name): step_of[model.rvs_to_values[rv]] for rv in model.free_RVs},
         problems=problems,
     )
+
+
+#: sensitivities of a release of every record by itself
+_LOCAL = ("every record is released by itself", "every record is released by itself")
+
+
+def _explained(
+    release: Release, contribution: TensorVariable, block: RecordBlock, model: pm.Model
+) -> ExplainedRelease:
+    check_declared(release.name, release.mechanism, contribution, block.records)
+    return ExplainedRelease(
+        name=release.name,
+        mechanism=release.mechanism,
+        records=_names(contribution, block),
+        adds=_text(contribution, set(model.basic_RVs)),
+        sensitivity=derive_sensitivity(contribution, block.records),
+        add_remove=derive_sensitivity(contribution, block.records, "add_remove"),
+    )
+
+
+def _names(graph: TensorVariable, block: RecordBlock) -> list[str]:
+    return [str(rv.name) for rv in direct_inputs([graph], block.records)]
 
 
 _INFIX: dict[type, str] = {

@@ -11,6 +11,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pytensor.compile.mode import Mode
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs, io_toposort
@@ -29,12 +30,15 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.additivity import direct_inputs
 
-__all__ = ["UnboundedError", "bounds", "unknowns"]
+__all__ = ["ONCE", "UnboundedError", "bounds", "unknowns"]
 
 
 class UnboundedError(ValueError):
     """The range of an expression cannot be derived."""
 
+
+#: for graphs that are evaluated once and not worth compiling
+ONCE = Mode(linker="py", optimizer=None)
 
 Interval = tuple[Any, Any]
 
@@ -92,7 +96,7 @@ def unknowns(output: TensorVariable, records: list[TensorVariable]) -> list[str]
 
 def bounds(
     output: TensorVariable, records: list[TensorVariable]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], bool]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], bool, bool]:
     """Lowest and highest value of every entry of `output`, whatever the records are.
 
     Nothing else in `output` may be unknown (see :func:`unknowns`).
@@ -104,6 +108,9 @@ def bounds(
     attained : bool
         Whether each entry comes from one value of one record by a chain of operations, so that no
         bound is wider than the entry's true range.
+    separate : bool
+        Whether, besides, each entry comes from a value of its own: all bounds can then be attained
+        together.
 
     Raises
     ------
@@ -111,7 +118,7 @@ def bounds(
         Where an operation has no rule.
     """
     intervals: dict[Any, Interval] = {}
-    chain = True
+    chain = elementwise = True
     for rv in records:
         low, high = _SUPPORT.get(type(rv.owner.op), (-np.inf, np.inf))
         intervals[rv] = (pt.full_like(rv, low, dtype="float64"), pt.full_like(rv, high, "float64"))
@@ -119,6 +126,7 @@ def bounds(
         if isinstance(node.op, Shape | Shape_i) or not any(v in intervals for v in node.inputs):
             continue
         chain = chain and sum(var in intervals for var in node.inputs) == 1
+        elementwise = elementwise and isinstance(node.op, Elemwise | DimShuffle | Reshape)
         ends = [intervals.get(var, (var, var)) for var in node.inputs]
         intervals[node.outputs[0]] = _propagate(node, ends)
     if output not in intervals:
@@ -126,10 +134,16 @@ def bounds(
     found = [pt.as_tensor(end) for end in intervals[output]]
     # records enter by their shape alone: any value does
     given: dict[Any, Any] = {rv: pt.zeros(rv.shape.eval(), rv.dtype) for rv in records}
-    low, high = pytensor.function([], clone_replace(found, given, rebuild_strict=False))()
+    low, high = pytensor.function(
+        [], clone_replace(found, given, rebuild_strict=False), mode=ONCE
+    )()
     if np.isnan(low).any() or np.isnan(high).any():
         raise UnboundedError("its range is not bounded: clamp the records first")
-    return low, high, chain
+    # elementwise operations and moves of axes only repeat values, so the same number of values
+    # means that none is repeated
+    values = sum(int(np.prod(rv.shape.eval())) for rv in records)
+    separate = chain and elementwise and low.size == values
+    return low, high, chain, separate
 
 
 def _propagate(node: Any, ends: list[Interval]) -> Interval:

@@ -14,9 +14,11 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.additivity import direct_inputs
-from pymc_dp.mechanisms import Mechanism
+from pymc_dp.invariants import start_from_agreeing_records
+from pymc_dp.mechanisms import Exact, Mechanism
 from pymc_dp.records import mark_records
 from pymc_dp.release import PrivatizedRV
+from pymc_dp.sensitivity import check_declared
 
 __all__ = ["Privatized", "clamp"]
 
@@ -79,23 +81,20 @@ def Privatized(  # noqa: N802  (a distribution to its users, who write pm.Normal
             "e.g. pmdp.Laplace(scale=10) or pmdp.Gaussian(sigma=3)."
         )
     _check_reaches_latents(name, statistic, model)
-    shape = _concrete_shape(statistic)
-    try:
-        fits = np.broadcast_shapes(mechanism.noise.shape, shape) == shape
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ValueError(
-            f"{mechanism!r} has noise of shape {mechanism.noise.shape}, the statistic of {name!r} "
-            f"has shape {shape}: give one number, or one for every component of the statistic."
-        )
+    shape = concrete_shape(statistic)
+    mechanism.check_statistic(name, statistic, shape)
     if observed is not None:
-        observed = _checked_release(name, observed, shape)
+        observed = _checked_release(name, observed, mechanism, shape)
 
     rv = PrivatizedRV.rv_op(statistic.astype("float64"), mechanism)
     dims = (dims,) if isinstance(dims, str) else dims
     rv = model.register_rv(rv, name, observed=observed, dims=dims)
-    mark_records(statistic, model)
+    records, contributions = mark_records(statistic, model, mechanism)
+    if contributions is not None:
+        check_declared(name, mechanism, contributions, records)
+    if isinstance(mechanism, Exact) and observed is not None:
+        value = observed.eval() if isinstance(observed, Variable) else observed
+        start_from_agreeing_records(name, model, records, contributions, value)
     return rv
 
 
@@ -151,35 +150,19 @@ def _check_reaches_latents(name: str, statistic: TensorVariable, model: pm.Model
     )
 
 
-def _concrete_shape(var: TensorVariable) -> tuple[int, ...]:
+def concrete_shape(var: TensorVariable) -> tuple[int, ...]:
+    """Shape of a variable whose shape does not depend on other variables' values."""
     if None not in var.type.shape:
         return tuple(int(s) for s in var.type.shape)
     return tuple(int(s) for s in pt.as_tensor(var.shape).eval())
 
 
-def _checked_release(name: str, observed: Any, shape: tuple[int, ...]) -> Any:
+def _checked_release(name: str, observed: Any, mechanism: Mechanism, shape: tuple[int, ...]) -> Any:
     """Return a released value fit to be observed, or say what is wrong with it."""
+    if np.ma.isMaskedArray(observed):
+        raise ValueError(f"The released value of {name!r} is masked: every entry must be known.")
+    value = observed
     if isinstance(observed, Variable):
         value = observed.get_value() if isinstance(observed, SharedVariable) else observed.eval()
-    else:
-        if np.ma.isMaskedArray(observed):
-            raise ValueError(
-                f"The released value of {name!r} is masked: every entry must be known."
-            )
-        value = observed = np.asarray(observed, dtype=np.float64)
-    if np.shape(value) != shape:
-        raise ValueError(
-            f"The released value of {name!r} has shape {np.shape(value)}, its statistic has shape "
-            f"{shape}. Write the release in the statistic's shape."
-        )
-    check_finite(name, value)
-    return observed
-
-
-def check_finite(name: str, value: ArrayLike) -> None:
-    """Insist that a released value is known and finite."""
-    if not np.all(np.isfinite(value)):
-        raise ValueError(
-            f"The released value of {name!r} has NaN or infinite entries. Release only what was "
-            "really published: leave out the components that are missing."
-        )
+    checked = mechanism.checked_release(name, np.asarray(value), mechanism.released_shape(shape))
+    return observed if isinstance(observed, Variable) else checked

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pymc as pm
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.additivity import Additive, NotAdditiveError, PerRecord, direct_inputs, form_of
+from pymc_dp.mechanisms import Mechanism
 from pymc_dp.release import PrivatizedRV, Release, releases
 from pymc_dp.terms import per_record_term, variable_term
 
@@ -26,8 +29,11 @@ class RecordBlock:
         Record variables with a common first axis, parents before children.
     releases : list of Release
         Releases of sums over these records.
+    totals : list of TensorVariable
+        For every release the sums through which the records enter its density: the statistic, or
+        what the mechanism computes of it.
     contributions : list of TensorVariable
-        For every release what each record adds to its statistic, of shape (n, *statistic.shape).
+        What each record adds to these totals, of shape (n, *total.shape).
     terms : dict
         Other parts of the model's log-density that depend on the records, by name: one number a
         record, of shape (n,).
@@ -35,6 +41,7 @@ class RecordBlock:
 
     records: list[TensorVariable]
     releases: list[Release]
+    totals: list[TensorVariable]
     contributions: list[TensorVariable]
     terms: dict[str, TensorVariable]
 
@@ -58,16 +65,26 @@ def candidates(statistic: TensorVariable, model: pm.Model) -> list[TensorVariabl
     ]
 
 
-def mark_records(statistic: TensorVariable, model: pm.Model) -> None:
+def mark_records(
+    statistic: TensorVariable, model: pm.Model, mechanism: Mechanism
+) -> tuple[list[TensorVariable], TensorVariable | None]:
     """Mark the variables over whose first axis a statistic sums, so that steps recognise them.
 
     A statistic that keeps that axis (noise added to every record, or to a vector of parameters) is
-    an ordinary likelihood, left to PyMC's own steps. One that fails to be a sum is marked too:
-    sampling then explains what breaks it.
+    an ordinary likelihood, left to PyMC's own steps, unless the records have few possible values:
+    these are drawn from their full conditional. One that fails to be a sum is marked too: sampling
+    then explains what breaks it.
+
+    Returns
+    -------
+    records : list of TensorVariable
+        The latent variables that the statistic uses.
+    contributions : TensorVariable or None
+        What each record adds, where the statistic is a sum over them.
     """
     reached = candidates(statistic, model)
     if not reached:
-        return
+        return [], None
     for rv in reached:
         if rv.type.shape[0] == 0:
             raise ValueError(
@@ -78,9 +95,21 @@ def mark_records(statistic: TensorVariable, model: pm.Model) -> None:
         form = None if _lengths_differ(reached) else form_of(statistic, reached, model.basic_RVs)
     except NotAdditiveError:
         form = None
-    if not isinstance(form, PerRecord):
-        for rv in reached:
+    local = isinstance(form, PerRecord) and mechanism.elementwise
+    for rv in reached:
+        if not local or small_support(rv) is not None:
             rv.tag.pymc_dp_record = True
+    return reached, form.contributions if isinstance(form, Additive) else None
+
+
+def small_support(rv: TensorVariable) -> range | None:
+    """Values of a discrete variable that has few, all known."""
+    if isinstance(rv.owner.op, BernoulliRV):
+        return range(2)
+    if isinstance(rv.owner.op, CategoricalRV):
+        k = rv.owner.op.dist_params(rv.owner)[0].type.shape[-1]
+        return None if k is None else range(k)
+    return None
 
 
 def is_record(rv: TensorVariable) -> bool:
@@ -128,13 +157,24 @@ def _block(model: pm.Model, records: list[TensorVariable]) -> RecordBlock:
     others = [rv for rv in model.basic_RVs if rv not in records]
     _check_independent_rows(records, others)
 
-    found = RecordBlock(records, [], [], {})
+    found = RecordBlock(records, [], [], [], {})
     for release in releases(model):
         if not set(direct_inputs([release.statistic], model.basic_RVs)) & set(records):
             continue
-        form = _form_of_statistic(release, records, others)
+        totals = release.statistic
+        form = _form_of(totals, release, records, others)
+        if not isinstance(form, Additive) and not release.mechanism.elementwise:
+            value: Any = model.rvs_to_values[release.rv]
+            totals = release.mechanism.totals(value, totals)
+            form = _form_of(totals, release, records, others)
+            if not isinstance(form, Additive):
+                raise NotAdditiveError(
+                    f"The statistic of {release.name!r} keeps the records apart, and "
+                    f"{release.mechanism!r} takes sums over them: sum over the first axis."
+                )
         if isinstance(form, Additive):
             found.releases.append(release)
+            found.totals.append(totals)
             found.contributions.append(form.contributions)
         else:
             found.terms[release.name] = variable_term(model, release.rv, records)
@@ -189,11 +229,14 @@ def _check_independent_rows(records: list[TensorVariable], others: list[TensorVa
             )
 
 
-def _form_of_statistic(
-    release: Release, records: list[TensorVariable], others: list[TensorVariable]
+def _form_of(
+    totals: TensorVariable,
+    release: Release,
+    records: list[TensorVariable],
+    others: list[TensorVariable],
 ) -> Additive | PerRecord | None:
     try:
-        return form_of(release.statistic, records, others)
+        return form_of(totals, records, others)
     except NotAdditiveError as err:
         raise NotAdditiveError(
             f"The statistic of {release.name!r} is not a sum over records: {err}. Release the sums "

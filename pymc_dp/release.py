@@ -23,8 +23,6 @@ __all__ = ["PrivatizedRV", "Release", "releases"]
 class PrivatizedRV(SymbolicRandomVariable):
     """Random variable of a released value: a mechanism applied to a statistic."""
 
-    extended_signature = "[rng],()->[rng],()"
-
     def __init__(self, *args: Any, mechanism: Mechanism, **kwargs: Any) -> None:
         self.mechanism = mechanism
         name = type(mechanism).__name__
@@ -36,7 +34,17 @@ class PrivatizedRV(SymbolicRandomVariable):
         """Apply a mechanism to a statistic."""
         inner_rng, inner_statistic = random_generator_type(), statistic.type()
         outputs = mechanism.draw(inner_statistic, inner_rng)
-        op = cls([inner_rng, inner_statistic], list(outputs), mechanism=mechanism)
+        core_in, core_out = "", ""
+        if not mechanism.elementwise:
+            core_in = ",".join(f"s{axis}" for axis in range(statistic.type.ndim))
+            core_out = ",".join(f"r{axis}" for axis in range(outputs[1].type.ndim))
+        signature = f"[rng],({core_in})->[rng],({core_out})"
+        op = cls(
+            [inner_rng, inner_statistic],
+            list(outputs),
+            mechanism=mechanism,
+            extended_signature=signature,
+        )
         rng = pytensor.shared(np.random.default_rng())
         return op.make_node(rng, statistic).outputs[1]
 
@@ -53,7 +61,7 @@ def _privatized_logprob(
 def _privatized_support_point(
     op: PrivatizedRV, rv: TensorVariable, rng: Variable, statistic: TensorVariable
 ) -> TensorVariable:
-    return statistic
+    return op.mechanism.support_point(statistic)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ upper bound, not always the tightest, because an interval forgets what two compo
 from __future__ import annotations
 
 import itertools
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,20 +16,23 @@ import numpy as np
 import pytensor
 from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace
-from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.intervals import UnboundedError, bounds, unknowns
+from pymc_dp.intervals import ONCE, UnboundedError, bounds, unknowns
+from pymc_dp.mechanisms import Mechanism, PrivacyWarning
+from pymc_dp.records import small_support
 
-__all__ = ["Sensitivity", "derive_sensitivity"]
+__all__ = ["Sensitivity", "check_declared", "derive_sensitivity"]
 
 #: how many different records are enumerated at the most
 _MOST_RECORDS = 1500
+#: how many numbers this may take
+_MOST_CELLS = 20_000_000
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Greatest change of a statistic when one record is replaced by any other.
+    """Greatest change of a statistic between neighbouring tables of records.
 
     Attributes
     ----------
@@ -37,21 +41,41 @@ class Sensitivity:
         which Gaussian noise needs.
     exact : bool
         False for an upper bound.
+    components : array
+        Greatest change of every component by itself.
+    components_exact : bool
+        False where these are upper bounds.
     """
 
     l1: float
     l2: float
     exact: bool
+    components: NDArray[np.float64]
+    components_exact: bool
 
     def __str__(self) -> str:
         relation = "" if self.exact else "at most "
         return f"l1 {relation}{self.l1:.6g}, l2 {relation}{self.l2:.6g}"
 
+    def norm(self, order: int) -> float:
+        """Return l1 or l2, by number."""
+        return self.l1 if order == 1 else self.l2
+
 
 def derive_sensitivity(
-    contributions: TensorVariable, records: list[TensorVariable]
+    contributions: TensorVariable, records: list[TensorVariable], relation: str = "replace"
 ) -> Sensitivity | str:
     """Sensitivity of a statistic to which each record adds its row of `contributions`.
+
+    Parameters
+    ----------
+    contributions : TensorVariable
+        What each record adds, of shape (n, *statistic.shape).
+    records : list of TensorVariable
+        The record variables.
+    relation : {"replace", "add_remove"}
+        Which tables are neighbours: those that differ in the values of one record, or those of
+        which one has a record more.
 
     Returns
     -------
@@ -63,23 +87,62 @@ def derive_sensitivity(
     flat = contributions.reshape((contributions.shape[0], -1)).astype("float64")
     rows = _all_contributions(flat, records)
     if rows is not None:
-        return _greatest_distance(rows)
+        return _from_rows(rows, relation)
     try:
-        lower, upper, attained = bounds(flat, records)
+        lower, upper, attained, separate = bounds(flat, records)
     except UnboundedError as err:
         return str(err)
-    width = np.asarray(upper - lower)
-    l1, l2 = width.sum(axis=1).max(), np.sqrt((width**2).sum(axis=1)).max()
+    by_row = upper - lower if relation == "replace" else np.maximum(np.abs(lower), np.abs(upper))
+    l1, l2 = by_row.sum(axis=1).max(), np.sqrt((by_row**2).sum(axis=1)).max()
     if not np.isfinite(l1):
         return "one record can move it without bound: clamp the records first"
-    return Sensitivity(float(l1), float(l2), exact=attained and width.shape[1] == 1)
+    exact = separate or (attained and by_row.shape[1] == 1)
+    return Sensitivity(float(l1), float(l2), exact, by_row.max(axis=0), attained)
+
+
+def check_declared(
+    name: str, mechanism: Mechanism, contributions: TensorVariable, records: list[TensorVariable]
+) -> None:
+    """Warn where the declared sensitivity of a release is too small, as far as that is certain."""
+    declared, order = mechanism.sensitivity, mechanism.norm
+    if declared is None or order is None:
+        return
+    replace = derive_sensitivity(contributions, records)
+    if not _exceeds(replace, declared, order):
+        return
+    assert isinstance(replace, Sensitivity)
+    derived = replace.norm(order) if declared.ndim == 0 else replace.components
+    remove = derive_sensitivity(contributions, records, "add_remove")
+    if _exceeds(remove, declared, order):
+        so = "The release is less private than its guarantee says."
+    else:
+        so = "It suffices for adding or removing a record: say which of the two is guaranteed."
+    warnings.warn(
+        f"The sensitivity declared for {name!r}, {declared}, is smaller than the l{order} "
+        f"sensitivity {np.array2string(np.asarray(derived), precision=6)} of its statistic to "
+        f"replacing one record. {so}",
+        PrivacyWarning,
+        stacklevel=3,
+    )
+
+
+def _exceeds(derived: Sensitivity | str, declared: NDArray[np.float64], order: int) -> bool:
+    """Whether the true sensitivity is certainly larger than the declared one."""
+    if isinstance(derived, str):
+        return False
+    slack = 1 + 1e-9
+    if declared.ndim == 0:
+        return derived.exact and derived.norm(order) > float(declared) * slack
+    if derived.components.size != declared.size:
+        return False
+    return derived.components_exact and bool(np.any(derived.components > declared.ravel() * slack))
 
 
 def _all_contributions(
     flat: TensorVariable, records: list[TensorVariable]
 ) -> NDArray[np.float64] | None:
-    """Enumerate what a record can add; None where there are too many or it depends on the row."""
-    supports = [_support(rv) for rv in records]
+    """Enumerate what a record can add, (possibilities, records, components); None if too many."""
+    supports = [small_support(rv) for rv in records]
     if None in supports or any(None in rv.type.shape for rv in records):
         return None
     cells = [int(np.prod(rv.type.shape[1:])) for rv in records]
@@ -91,39 +154,32 @@ def _all_contributions(
     inputs = [rv.type() for rv in records]
     given: dict[Any, Any] = dict(zip(records, inputs, strict=True))
     graph = clone_replace(flat, given, rebuild_strict=False)
-    evaluate = pytensor.function(inputs, graph, on_unused_input="ignore")
-    n = records[0].type.shape[0]
+    evaluate = pytensor.function(inputs, graph, on_unused_input="ignore", mode=ONCE)
+    n = int(records[0].type.shape[0])
+    if len(table) * n > _MOST_CELLS:
+        return None
     ends = np.cumsum(cells)[:-1]
 
-    def at(rows: NDArray) -> NDArray:
-        parts = np.split(rows, ends, axis=1)
-        return evaluate(
-            *(
-                p.reshape(rv.type.shape).astype(rv.dtype)
-                for p, rv in zip(parts, records, strict=True)
-            )
-        )
+    def everywhere(row: NDArray) -> NDArray:
+        """Contributions where all records have the same values."""
+        parts = np.split(np.repeat(row[None], n, axis=0), ends, axis=1)
+        shaped = [p.reshape(rv.type.shape) for p, rv in zip(parts, records, strict=True)]
+        return evaluate(*(v.astype(rv.dtype) for v, rv in zip(shaped, records, strict=True)))
 
-    same = at(np.repeat(table[:1], n, axis=0))
-    if not np.allclose(same, same[0]):
-        return None
-    padded = np.concatenate([table, np.repeat(table[:1], -len(table) % n, axis=0)])
-    found = np.concatenate([at(padded[i : i + n]) for i in range(0, len(padded), n)])
-    return np.unique(found, axis=0)
+    found = np.array([everywhere(row) for row in table])
+    if np.all(found == found[:, :1]):  # what a record adds does not depend on which one it is
+        return np.unique(found[:, 0], axis=0)[:, None]
+    return found if len(table) * found.size <= _MOST_CELLS else None
 
 
-def _support(rv: TensorVariable) -> range | None:
-    """Values of a discrete variable with a small, known support."""
-    if isinstance(rv.owner.op, BernoulliRV):
-        return range(2)
-    if isinstance(rv.owner.op, CategoricalRV):
-        k = rv.owner.op.dist_params(rv.owner)[0].type.shape[-1]
-        return None if k is None else range(k)
-    return None
-
-
-def _greatest_distance(rows: NDArray[np.float64]) -> Sensitivity:
-    distances = [np.abs(rows - row) for row in rows]
-    l1 = max(float(d.sum(axis=1).max()) for d in distances)
-    l2 = max(float(np.sqrt((d**2).sum(axis=1)).max()) for d in distances)
-    return Sensitivity(l1, l2, exact=True)
+def _from_rows(rows: NDArray[np.float64], relation: str) -> Sensitivity:
+    """Sensitivity from all that a record can add, of shape (possibilities, records, components)."""
+    others = rows if relation == "replace" else np.zeros_like(rows[:1])
+    l1 = l2 = 0.0
+    components = np.zeros(rows.shape[-1])
+    for other in others:
+        change = np.abs(rows - other)
+        l1 = max(l1, float(change.sum(axis=-1).max()))
+        l2 = max(l2, float(np.sqrt((change**2).sum(axis=-1)).max()))
+        components = np.maximum(components, change.max(axis=(0, 1)))
+    return Sensitivity(l1, l2, True, components, True)

@@ -15,7 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.additivity import Additive, NotAdditiveError, form_of
 
-__all__ = ["per_record_term", "variable_term"]
+__all__ = ["own_log_density", "per_record_term", "variable_term"]
 
 
 def variable_term(
@@ -56,6 +56,19 @@ def per_record_term(
         ) from None
     assert isinstance(form, Additive)
     return form.contributions
+
+
+def own_log_density(
+    model: pm.Model, records: Sequence[TensorVariable], terms: Iterable[TensorVariable]
+) -> TensorVariable:
+    """Log-density of each record given the parameters, `terms` included."""
+    others = [rv for rv in model.basic_RVs if rv not in records]
+    densities = [
+        per_record_term(str(rv.name), pm.logp(rv, rv, warn_rvs=False), records, others)
+        for rv in records
+    ]
+    parts = [part.astype("float64") for part in [*densities, *terms]]
+    return sum(parts[1:], parts[0])
 
 
 def _checks_per_record(output: Any, stops: Sequence[Any]) -> Any:

@@ -1,4 +1,6 @@
-"""Sensitivities derived from graphs against ones known by hand or found by search."""
+"""Sensitivities derived from a statistic's graph, for both kinds of neighbouring tables."""
+
+import warnings
 
 import numpy as np
 import pymc as pm
@@ -7,104 +9,118 @@ import pytest
 
 import pymc_dp as pmdp
 from pymc_dp.records import record_blocks, record_variables
-from pymc_dp.sensitivity import derive_sensitivity
+from pymc_dp.sensitivity import Sensitivity, derive_sensitivity
 
 
-def derive(build):
+def derived(statistic_of, **records):
+    """Both sensitivities of a statistic of declared records."""
     with pm.Model() as model:
-        pmdp.Privatized("s", build(), pmdp.Laplace(scale=1))
+        made = {name: make(name) for name, make in records.items()}
+        statistic = statistic_of(**made)
+        pmdp.Privatized("r", statistic, pmdp.Laplace(scale=1.0))
     [block] = record_blocks(model, record_variables(model))
-    return derive_sensitivity(block.contributions[0], block.records)
+    [contribution] = block.contributions
+    return [derive_sensitivity(contribution, block.records, r) for r in ("replace", "add_remove")]
 
 
-def normal(*shape):
-    return pm.Normal("x", 0, 1, shape=shape)
+def normal(shape):
+    return lambda name: pm.Normal(name, 0, 1, shape=shape)
+
+
+def bernoulli(shape):
+    return lambda name: pm.Bernoulli(name, 0.5, shape=shape)
+
+
+CASES = [
+    # statistic, records, (l1, l2) replace, (l1, l2) add or remove, exact
+    (lambda x: pmdp.clamp(x, -5, 3).sum(), {"x": normal(4)}, (8, 8), (5, 5), True),
+    (lambda x: pmdp.clamp(x, 2, 3).sum(), {"x": normal(4)}, (1, 1), (3, 3), True),
+    (
+        lambda x: pmdp.clamp(x, -1, 1).sum(axis=0),
+        {"x": normal((4, 3))},
+        (6, np.sqrt(12)),
+        (3, np.sqrt(3)),
+        True,
+    ),
+    (
+        lambda x: pt.stack([pmdp.clamp(x, 0, 1).sum(), (pmdp.clamp(x, 0, 1) ** 2).sum()]),
+        {"x": normal(4)},
+        (2, np.sqrt(2)),
+        (2, np.sqrt(2)),
+        False,
+    ),
+    (
+        lambda x: pt.eq(x[:, None], np.arange(2)).sum(axis=0),
+        {"x": bernoulli(4)},
+        (2, np.sqrt(2)),
+        (1, 1),
+        True,
+    ),
+    # a record's weight may depend on which one it is
+    (lambda x: (x * np.array([1.0, -3.0, 0.5])).sum(), {"x": bernoulli(3)}, (3, 3), (3, 3), True),
+]
+
+
+@pytest.mark.parametrize(("statistic", "records", "replace", "remove", "exact"), CASES)
+def test_derived(statistic, records, replace, remove, exact):
+    for found, expected in zip(derived(statistic, **records), (replace, remove), strict=True):
+        assert isinstance(found, Sensitivity)
+        assert (found.l1, found.l2) == pytest.approx(expected)
+        assert found.exact is exact
+
+
+def test_unbounded_records():
+    assert "clamp" in derived(lambda x: x.sum(), x=normal(4))[0]
+
+
+def declare(mechanism):
+    with pm.Model() as model:
+        x = pm.Normal("x", 0, 1, shape=10)
+        pmdp.Privatized("r", pmdp.clamp(x, -5, 5).sum(), mechanism, observed=1.0)
+    return model
 
 
 @pytest.mark.parametrize(
-    ("build", "l1", "l2"),
+    ("mechanism", "message"),
     [
-        (lambda: pmdp.clamp(normal(9), -5, 5).sum(), 10, 10),
-        (lambda: pmdp.clamp(normal(9), -5, 5).mean(), 10 / 9, 10 / 9),
-        (lambda: (pmdp.clamp(normal(9), -3, 2) ** 2).sum(), 9, 9),
-        (lambda: (2 * pmdp.clamp(normal(9), -3, 2) + 7).sum(), 10, 10),
-        (lambda: (normal(9) > 0).sum(), 1, 1),
-        (lambda: pmdp.clamp(pm.Exponential("x", 1, shape=9), 0, 4).sum(), 4, 4),
-        (lambda: pmdp.clamp(pm.Poisson("x", 1, shape=9), -5, 4).sum(), 4, 4),
-        (lambda: pm.Bernoulli("x", 0.5, shape=9).sum(), 1, 1),
-        (
-            lambda: pt.eq(pm.Categorical("x", np.ones(5) / 5, shape=9)[:, None], np.arange(5)).sum(
-                0
-            ),
-            2,
-            np.sqrt(2),
-        ),
+        (pmdp.Laplace(epsilon=1, sensitivity=4), "less private than its guarantee"),
+        (pmdp.Laplace(epsilon=1, sensitivity=5), "suffices for adding or removing"),
+        (pmdp.Gaussian(rho=1, sensitivity=[4.0]), None),
+        (pmdp.Laplace(epsilon=1, sensitivity=4).rounded(1), "less private"),
     ],
 )
-def test_exact_ones(build, l1, l2):
-    found = derive(build)
-    assert found.exact
-    assert (found.l1, found.l2) == (pytest.approx(l1), pytest.approx(l2))
+def test_too_small_a_declared_sensitivity_warns(mechanism, message):
+    if message is None:
+        with pytest.raises(ValueError, match="shape"):
+            declare(mechanism)
+        return
+    with pytest.warns(pmdp.PrivacyWarning, match=message):
+        model = declare(mechanism)
+    with pytest.warns(pmdp.PrivacyWarning, match=message):
+        pmdp.explain(model)
 
 
-def test_naive_bayes_counts():
-    # Ju et al. (2022), section 4: every feature's cell moves by one and back
-    def build():
-        y = pm.Categorical("y", np.ones(2) / 2, shape=4)
-        x = pm.Categorical("x", pt.ones((2, 3, 3))[y] / 3, shape=(4, 3))
-        cells = pt.eq(y[:, None, None, None], np.arange(2)[:, None]) * pt.eq(
-            x[:, :, None, None], np.arange(3)
-        )
-        return cells.sum(axis=0)
-
-    found = derive(build)
-    assert found.exact
-    assert found.l1 == 6
+def test_enough_sensitivity_does_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pmdp.explain(declare(pmdp.Laplace(epsilon=1, sensitivity=10)))
+        pmdp.explain(declare(pmdp.Laplace(scale=0.1)))
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: pt.stack([(z := pmdp.clamp(normal(9), -1, 2)).sum(), (z**2).sum(), abs(z).sum()]),
-        lambda: (z := pmdp.clamp(normal(9, 2), -1, 2)).T @ z,
-        lambda: pmdp.clamp(normal(9, 2), [-1, 0], [2, 5]).sum(0) / np.array([1.0, -2.0]),
-        lambda: ((z := pmdp.clamp(normal(9), -1, 2)) * z * np.arange(9.0)).sum(),
-        lambda: pt.switch((z := pmdp.clamp(normal(9), -1, 2)) > 0, z, -3 * z).sum(),
-    ],
-)
-def test_upper_bounds_hold(build):
-    """No pair of records found by random search moves the statistic by more."""
-    found = derive(build)
-    with pm.Model() as model:
-        pmdp.Privatized("s", build(), pmdp.Laplace(scale=1))
-    [block] = record_blocks(model, record_variables(model))
-    [rv] = block.records
-    value = rv.type()
-    from pytensor import function
-    from pytensor.graph.replace import clone_replace
-
-    rows = function([value], clone_replace(block.contributions[0], {rv: value}))
-    rng = np.random.default_rng(0)
-    scale = rng.choice([0.5, 3.0, 100.0], size=(400, *rv.type.shape))
-    seen = np.array([rows(d) for d in scale * rng.standard_normal(scale.shape)])
-    seen = seen.reshape(400, rv.type.shape[0], -1)
-    gaps = np.abs(seen[:200, None] - seen[None, 200:])
-    assert gaps.sum(-1).max() <= found.l1 + 1e-9
-    assert np.sqrt((gaps**2).sum(-1)).max() <= found.l2 + 1e-9
-    assert gaps.sum(-1).max() >= 0.3 * found.l1
+def test_an_upper_bound_is_no_reason_to_warn():
+    with warnings.catch_warnings(), pm.Model() as model:
+        warnings.simplefilter("error")
+        x = pm.Normal("x", 0, 1, shape=10)
+        y = pmdp.clamp(x, -1, 1)
+        both = pt.stack([y.sum(), (y**2).sum()])
+        pmdp.Privatized("r", both, pmdp.Laplace(epsilon=1, sensitivity=2.0))
+        assert "l1 at most 3" in repr(pmdp.explain(model))
 
 
-def test_reasons_where_there_is_none():
-    assert "clamp the records" in derive(lambda: normal(9).sum())
-    with pm.Model() as model:
-        scale = pm.HalfNormal("scale")
-        x = pm.Normal("x", 0, 1, shape=9)
-        pmdp.Privatized("s", scale * pmdp.clamp(x, -1, 1).sum(), pmdp.Laplace(scale=1))
-    [block] = record_blocks(model, record_variables(model))
-    assert "'scale'" in derive_sensitivity(block.contributions[0], block.records)
-    with pm.Model() as model:
-        p = pm.Beta("p", 1, 1)
-        x = pm.Bernoulli("x", 0.5, shape=9)
-        pmdp.Privatized("s", p * x.sum(), pmdp.Laplace(scale=1))
-    [block] = record_blocks(model, record_variables(model))
-    assert "'p'" in derive_sensitivity(block.contributions[0], block.records)
+def test_one_sensitivity_a_component():
+    with pm.Model():
+        x = pm.Normal("x", 0, 1, shape=(10, 2))
+        total = pmdp.clamp(x, 0, [1.0, 2.0]).sum(axis=0)
+        pmdp.Privatized("fine", total, pmdp.Laplace(epsilon=1, sensitivity=[1.0, 2.0]))
+        with pytest.warns(pmdp.PrivacyWarning, match="'short'"):
+            pmdp.Privatized("short", total, pmdp.Laplace(epsilon=1, sensitivity=[1.0, 1.0]))

@@ -17,7 +17,7 @@ def _no_density(released: float, statistic: float, noise: float) -> float:
     return 0.0
 
 
-def _switch(densities: tuple[Callable[..., float], ...]) -> Callable[..., float]:
+def switch(densities: tuple[Callable[..., float], ...]) -> Callable[..., float]:
     """Make one function of several densities, chosen by number."""
     first, *rest = densities
     if not rest:
@@ -26,7 +26,7 @@ def _switch(densities: tuple[Callable[..., float], ...]) -> Callable[..., float]
         def log_density(kind: int, released: float, statistic: float, noise: float) -> float:
             return first(released, statistic, noise)
     else:
-        others = _switch(tuple(rest))
+        others = switch(tuple(rest))
 
         @numba.njit
         def log_density(kind: int, released: float, statistic: float, noise: float) -> float:
@@ -53,7 +53,7 @@ def make_sweep(densities: tuple[Callable[..., float], ...]) -> Callable[..., Any
         describe the components, `kind` being a position in `densities`. Gives back which records
         were accepted (n,) and the lowest log-ratio.
     """
-    log_density = _switch(densities or (_no_density,))
+    log_density = switch(densities or (_no_density,))
 
     @numba.njit
     def sweep(  # type: ignore[no-untyped-def]

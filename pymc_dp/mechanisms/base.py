@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.accounting.gaussian import gaussian_epsilon
+from pymc_dp.accounting.renyi import rdp_epsilon
 
 __all__ = ["Guarantee", "Mechanism", "PrivacyWarning"]
 
@@ -32,11 +34,14 @@ class Guarantee:
         Zero for pure differential privacy.
     rho : float
         Zero-concentrated differential privacy (Bun & Steinke 2016).
+    gaussian : bool
+        Whether the noise is Gaussian, whose epsilon at a delta is known exactly.
     """
 
     epsilon: float | None
     delta: float
     rho: float
+    gaussian: bool = False
 
     def __str__(self) -> str:
         if self.epsilon is None:
@@ -44,28 +49,36 @@ class Guarantee:
         return f"epsilon {self.epsilon:.6g}" + (f", delta {self.delta:g}" if self.delta else "")
 
     def epsilon_at(self, delta: float) -> float:
-        """Epsilon at another delta, from rho as for Gaussian noise, or the pure one if smaller."""
-        epsilon = gaussian_epsilon(delta, self.rho)
+        """Epsilon at another delta: from rho, or the known one where that is smaller."""
+        if self.gaussian:
+            epsilon = gaussian_epsilon(delta, self.rho)
+        else:  # rho-zCDP is a Rényi divergence of at most rho * order at every order
+            orders = 1 + np.geomspace(1e-3, 1e5, 2000)
+            epsilon = rdp_epsilon(orders, self.rho * orders, delta)
         return epsilon if self.epsilon is None or self.delta > delta else min(epsilon, self.epsilon)
 
 
 class Mechanism(ABC):
-    """A family of privacy noise with known parameters.
+    """A privacy mechanism with known parameters: how a released value came from a statistic.
 
-    A new mechanism is one module: subclass this, give the five abstract members, export it from
-    :mod:`pymc_dp.mechanisms`. `noise` holds the noise parameter as float64, a scalar or one number
-    a component of the statistic; `sensitivity` what the guarantee was calibrated to, if it was.
+    Noise added to each component is an :class:`~pymc_dp.mechanisms.additive.AdditiveNoise`; this is
+    what all mechanisms share. A new one is one module: subclass, give the four abstract members,
+    export it from :mod:`pymc_dp.mechanisms`.
     """
 
-    #: name of the noise parameter, as users write it
-    noise_name: ClassVar[str]
-    #: the norm of its sensitivity: 1 or 2
-    norm: ClassVar[int]
-    #: ``log_density(released, statistic, noise) -> float`` of one component, up to a constant:
-    #: a numba-compiled function of three numbers, for the inner loops of samplers
-    log_density: ClassVar[Any]
-
+    #: type of the released value
+    dtype: str = "float64"
+    #: the norm of its sensitivity: 1, 2, or None where it is not one of the statistic's
+    norm: ClassVar[int | None] = None
+    #: numba-compiled ``log_density(released, statistic, noise) -> float`` of one component, up to a
+    #: constant; None where the density is not a sum over components, which samplers then compile
+    #: from `logp_of_totals`
+    log_density: Any = None
+    #: whether each released number belongs to one component of the statistic
+    elementwise: ClassVar[bool] = True
+    #: parameter of `log_density`, a scalar or one number a component
     noise: NDArray[np.float64]
+    #: what the guarantee was calibrated to, if it was
     sensitivity: NDArray[np.float64] | None = None
 
     @abstractmethod
@@ -77,17 +90,38 @@ class Mechanism(ABC):
         """Symbolic draw of a released value: the next generator state and the value."""
 
     @abstractmethod
-    def release(self, statistic: ArrayLike) -> NDArray[np.float64]:
+    def release(self, statistic: ArrayLike) -> NDArray:
         """Release a confidential statistic with noise from operating-system entropy."""
 
     @abstractmethod
     def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
         """Guarantee of one release; `sensitivity` defaults to the declared one."""
 
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.noise_name}={np.array2string(self.noise, threshold=6)})"
-        )
+    def released_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of the released value of a statistic of some shape."""
+        return shape
+
+    def check_statistic(self, name: str, statistic: TensorVariable, shape: tuple[int, ...]) -> None:
+        """Raise where the mechanism cannot have been applied to such a statistic."""
+        return None
+
+    def checked_release(self, name: str, value: NDArray, shape: tuple[int, ...]) -> NDArray:
+        """Return a released value in the mechanism's type, or say what is wrong with it."""
+        check_shape(name, value, shape)
+        check_finite(name, value)
+        return np.asarray(value, dtype=np.float64)
+
+    def support_point(self, statistic: TensorVariable) -> TensorVariable:
+        """Return a released value that is possible, to start a sampler from."""
+        return statistic.astype(self.dtype)
+
+    def totals(self, released: TensorVariable, statistic: TensorVariable) -> TensorVariable:
+        """Quantities, summed over the records, through which alone the records enter `logp`."""
+        return statistic
+
+    def logp_of_totals(self, released: TensorVariable, totals: TensorVariable) -> TensorVariable:
+        """Symbolic log-density as a function of `totals`."""
+        return self.logp(released, totals)
 
     def _sensitivity_or_declared(self, sensitivity: ArrayLike | None) -> NDArray[np.float64]:
         if sensitivity is not None:
@@ -98,6 +132,38 @@ class Mechanism(ABC):
                 "guarantee(sensitivity=...)."
             )
         return self.sensitivity
+
+
+def advance(rng: Any, value: TensorVariable) -> tuple[Any, TensorVariable]:
+    """Tie a value that needs no randomness to a generator, as PyMC asks of every draw."""
+    rng, unused = pt.random.uniform(rng=rng, return_next_rng=True)
+    return rng, value + (0 * unused).astype(value.dtype)
+
+
+def check_finite(name: str, value: ArrayLike) -> None:
+    """Insist that a released value is known and finite."""
+    if not np.all(np.isfinite(value)):
+        raise ValueError(
+            f"The released value of {name!r} has NaN or infinite entries. Release only what was "
+            "really published: leave out the components that are missing."
+        )
+
+
+def check_shape(name: str, value: ArrayLike, shape: tuple[int, ...]) -> None:
+    """Insist that a released value has the shape that the mechanism gives it."""
+    if np.shape(value) != shape:
+        raise ValueError(
+            f"The released value of {name!r} has shape {np.shape(value)}, its statistic has shape "
+            f"{shape}. Write the release in the statistic's shape."
+        )
+
+
+def check_whole(name: str, value: ArrayLike) -> NDArray[np.int64]:
+    """Cast to int64 and insist that nothing is lost."""
+    array = np.asarray(value)
+    if not np.all(np.isfinite(array)) or np.any(array != np.round(array)):
+        raise ValueError(f"{name} must be whole numbers, got {array!r}.")
+    return array.astype(np.int64)
 
 
 def positive(name: str, value: ArrayLike) -> NDArray[np.float64]:

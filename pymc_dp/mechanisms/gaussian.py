@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numba
@@ -12,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 from scipy.special import ndtri
 
-from pymc_dp.accounting.gaussian import gaussian_sigma
-from pymc_dp.mechanisms.base import Guarantee, Mechanism, check_one_way, positive
+from pymc_dp.accounting.gaussian import gaussian_epsilon, gaussian_sigma
+from pymc_dp.mechanisms.additive import AdditiveNoise
+from pymc_dp.mechanisms.base import Guarantee, check_one_way, positive
 from pymc_dp.mechanisms.entropy import system_uniform, warn_floating_point
 
 __all__ = ["Gaussian"]
@@ -25,7 +27,20 @@ def _log_density(released: float, statistic: float, sigma: float) -> float:
     return -0.5 * z * z
 
 
-class Gaussian(Mechanism):
+@numba.njit
+def log_normal_tail(x: float, sigma: float) -> float:
+    """Log P(Normal(0, sigma) >= x) for x >= 0, to a relative error of the tail below 1e-8."""
+    z = x / sigma
+    if z < 20:
+        return np.log(0.5 * math.erfc(z / np.sqrt(2.0)))
+    if z == np.inf:
+        return -np.inf
+    # Abramowitz & Stegun 26.2.12
+    series = -1 / z**2 + 3 / z**4 - 15 / z**6
+    return -0.5 * z * z - np.log(z) - 0.5 * np.log(2 * np.pi) + np.log1p(series)
+
+
+class Gaussian(AdditiveNoise):
     r"""The Gaussian mechanism: released = statistic + Normal(0, sigma).
 
     With l2 sensitivity :math:`\Delta_2` it satisfies :math:`\rho`-zCDP with
@@ -57,6 +72,8 @@ class Gaussian(Mechanism):
     noise_name = "sigma"
     norm = 2
     log_density = staticmethod(_log_density)
+    log_tail = staticmethod(log_normal_tail)
+    opendp_maker = "make_gaussian"
 
     def __init__(
         self,
@@ -95,12 +112,15 @@ class Gaussian(Mechanism):
         """Symbolic draw of a released value."""
         return pt.random.normal(statistic, self.noise, rng=rng, return_next_rng=True)
 
-    def release(self, statistic: ArrayLike) -> NDArray[np.float64]:
-        """Release a confidential statistic with noise from operating-system entropy."""
+    def symbolic_log_tail(self, x: TensorVariable) -> TensorVariable:
+        """Log of the normal distribution's tail."""
+        z = x / self.noise
+        return pt.log(pt.erfcx(z / np.sqrt(2))) - 0.5 * z**2 - np.log(2)
+
+    def noisy(self, value: NDArray, noise: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Add noise by inversion, with a warning about floating-point numbers."""
         warn_floating_point(self)
-        value = np.asarray(statistic, dtype=np.float64)
-        uniform = system_uniform(np.broadcast_shapes(value.shape, self.noise.shape))
-        return value + self.noise * ndtri(uniform)
+        return value + noise * ndtri(system_uniform(noise.shape))
 
     def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
         """Rho for an l2 sensitivity, or for one sensitivity a component.
@@ -112,5 +132,6 @@ class Gaussian(Mechanism):
         together = delta_2 / self.noise.min() if delta_2.ndim == 0 else delta_2 / self.noise
         rho = float(np.sum(together**2) / 2)
         if self.delta is None:
-            return Guarantee(None, 0.0, rho)
-        return Guarantee(Guarantee(None, 0.0, rho).epsilon_at(self.delta), self.delta, rho)
+            return Guarantee(None, 0.0, rho, gaussian=True)
+        epsilon = gaussian_epsilon(self.delta, rho)
+        return Guarantee(epsilon, self.delta, rho, gaussian=True)

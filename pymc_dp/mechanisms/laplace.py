@@ -11,7 +11,8 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.mechanisms.base import Guarantee, Mechanism, check_one_way, positive
+from pymc_dp.mechanisms.additive import AdditiveNoise
+from pymc_dp.mechanisms.base import Guarantee, check_one_way, positive
 from pymc_dp.mechanisms.entropy import system_uniform, warn_floating_point
 
 __all__ = ["Laplace"]
@@ -22,7 +23,12 @@ def _log_density(released: float, statistic: float, scale: float) -> float:
     return -abs(released - statistic) / scale
 
 
-class Laplace(Mechanism):
+@numba.njit
+def _log_tail(x: float, scale: float) -> float:
+    return -x / scale - np.log(2.0)
+
+
+class Laplace(AdditiveNoise):
     r"""The Laplace mechanism: released = statistic + Laplace(0, scale).
 
     Satisfies :math:`\epsilon`-differential privacy with
@@ -51,6 +57,8 @@ class Laplace(Mechanism):
     noise_name = "scale"
     norm = 1
     log_density = staticmethod(_log_density)
+    log_tail = staticmethod(_log_tail)
+    opendp_maker = "make_laplace"
 
     def __init__(
         self,
@@ -74,12 +82,15 @@ class Laplace(Mechanism):
         """Symbolic draw of a released value."""
         return pt.random.laplace(statistic, self.noise, rng=rng, return_next_rng=True)
 
-    def release(self, statistic: ArrayLike) -> NDArray[np.float64]:
-        """Release a confidential statistic with noise from operating-system entropy."""
+    def symbolic_log_tail(self, x: TensorVariable) -> TensorVariable:
+        """Log of half an exponential's tail."""
+        return -x / self.noise - np.log(2)
+
+    def noisy(self, value: NDArray, noise: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Add noise by inversion, with a warning about floating-point numbers."""
         warn_floating_point(self)
-        value = np.asarray(statistic, dtype=np.float64)
-        centred = system_uniform(np.broadcast_shapes(value.shape, self.noise.shape)) - 0.5
-        return value - self.noise * np.sign(centred) * np.log1p(-2 * np.abs(centred))
+        centred = system_uniform(noise.shape) - 0.5
+        return value - noise * np.sign(centred) * np.log1p(-2 * np.abs(centred))
 
     def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
         """Epsilon for an l1 sensitivity, or for one sensitivity a component."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,21 @@ from pymc.logprob.utils import replace_rvs_by_values
 from pymc.pytensorf import compile as pm_compile
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.traversal import explicit_graph_inputs
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import explicit_graph_inputs, graph_inputs
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType, random_generator_type
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.kernels.joint_sweep import make_joint_sweep
 from pymc_dp.kernels.sweep import make_sweep
-from pymc_dp.privatized import check_finite
+from pymc_dp.privatized import concrete_shape
 from pymc_dp.records import RecordBlock
+from pymc_dp.steps.local_conditional import draw_local_conditional
+from pymc_dp.steps.swaps import Swaps
 
 __all__ = ["CompiledBlock"]
 
@@ -46,11 +52,17 @@ class CompiledBlock:
             for rv in block.records
         ]
         per_record = [_columns(block), _log_weight(block)]
+        proposals = [*values, *per_record]
         given = {rv: v for rv, v in model.rvs_to_values.items() if rv not in block.records}
+        conditional = draw_local_conditional(block)
+        if conditional is not None:  # which leaves the block's terms out of every ratio
+            per_record[1] = pt.zeros(0)
+            given_draw: Any = {block.records[0]: conditional}
+            proposals = graph_replace([*values, *per_record], given_draw, strict=False)
 
         # proposals: the records stay random, everything else is replaced by its value
         drawn = replace_rvs_by_values(
-            [*values, *per_record],
+            proposals,
             rvs_to_values=given,
             rvs_to_transforms={rv: transforms.get(rv) for rv in given},
         )
@@ -59,14 +71,31 @@ class CompiledBlock:
         self.propose_inputs, self.propose = _compiled(drawn, compile_kwargs, rng)
 
         # the current records: everything is replaced by its value
-        evaluated = model.replace_rvs_by_values(
-            [*per_record, *(release.statistic for release in block.releases)]
-        )
+        evaluated = model.replace_rvs_by_values([*per_record, *block.totals])
         released = [model.rvs_to_values[release.rv] for release in block.releases]
         evaluated = [graph.astype("float64") for graph in [*evaluated, *released]]
         self.evaluate_inputs, self.evaluate = _compiled(evaluated, compile_kwargs)
         #: whether nothing but the records moves what is evaluated
         self.constant = set(self.evaluate_inputs) <= set(self.names)
+        #: log-density of all releases together, where one is not a sum over components
+        self.joint = None
+        if not all(mechanism.elementwise for mechanism in self.mechanisms):
+            self.joint = _joint_density(block)
+        #: exchanges between records, where totals are known exactly
+        self.swaps = None
+        if Swaps.needed(block):
+            self.swaps = Swaps(
+                model, block, per_record[0], lambda graphs: _compiled(graphs, compile_kwargs)
+            )
+
+    @cached_property
+    def joint_sweep(self) -> Callable[..., Any]:
+        """Sweep that calls the compiled joint density."""
+        assert self.joint is not None
+        return make_joint_sweep(self.joint.vm.jit_fn)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "joint_sweep"}
 
     def forget(self) -> None:
         """Drop what is known of the current records."""
@@ -84,10 +113,16 @@ class CompiledBlock:
             *(point[name] for name in self.evaluate_inputs)
         )
         statistics, released = rest[: len(self.mechanisms)], rest[len(self.mechanisms) :]
-        for name, value in zip(self.release_names, released, strict=True):
-            check_finite(name, value)
-        self.released = _flat(released)
+        released = [
+            mechanism.checked_release(name, value, value.shape)
+            for name, mechanism, value in zip(
+                self.release_names, self.mechanisms, released, strict=True
+            )
+        ]
+        self.released = _flat(released).astype(np.float64)
         self.offset = _flat(statistics) - self.contributions.sum(axis=0)
+        if self.joint is not None:
+            return
         pairs = list(zip(self.mechanisms, statistics, strict=True))
         self.noise = _flat([np.broadcast_to(m.noise, s.shape) for m, s in pairs])
         self.densities = tuple(dict.fromkeys(m.log_density for m in self.mechanisms))
@@ -105,7 +140,7 @@ class CompiledBlock:
             rng, *(point[name] for name in self.propose_inputs)
         )
         n = len(proposed)
-        accepted, lowest = make_sweep(self.densities)(
+        common = (
             self.contributions,
             proposed,
             self.log_weight,
@@ -113,15 +148,22 @@ class CompiledBlock:
             -rng.standard_exponential(n),
             self.offset + self.contributions.sum(axis=0),
             self.released,
-            self.noise,
-            self.kind,
         )
+        if self.joint is None:
+            accepted, lowest = make_sweep(self.densities)(*common, self.noise, self.kind)
+        else:
+            accepted, lowest = self.joint_sweep(*common)
         self.last = {}
         for name, value in zip(self.names, values, strict=True):
             rejected = ~accepted.reshape(n, *[1] * (value.ndim - 1))
             np.copyto(value, point[name], where=rejected)
             self.last[name] = value
-        return {**point, **self.last}, float(accepted.mean()), float(lowest)
+        point = {**point, **self.last}
+        if self.swaps is not None:
+            point = self.swaps.move(self, point, rng)
+            self.last = {name: point[name] for name in self.names}
+            self.refresh(point)
+        return point, float(accepted.mean()), float(lowest)
 
     def _check_untouched(self, point: PointType, last: PointType) -> None:
         for name, value in last.items():
@@ -157,6 +199,27 @@ def _columns(block: RecordBlock) -> TensorVariable:
     n = block.records[0].shape[0]
     parts = [c.reshape((n, -1)).astype("float64") for c in block.contributions]
     return pt.concatenate(parts, axis=1) if parts else pt.zeros((n, 0))
+
+
+def _joint_density(block: RecordBlock) -> Any:
+    """Compile the log-density of all releases as a function of (totals, released), both flat."""
+    totals, released = pt.dvector("totals"), pt.dvector("released")
+    terms, start, first = [], 0, 0
+    for release, total in zip(block.releases, block.totals, strict=True):
+        mechanism, shape = release.mechanism, concrete_shape(total)
+        out = concrete_shape(release.rv)
+        stop, last = start + int(np.prod(shape)), first + int(np.prod(out))
+        logp = mechanism.logp if total is release.statistic else mechanism.logp_of_totals
+        value = released[first:last].reshape(out).astype(mechanism.dtype)
+        terms.append(logp(value, totals[start:stop].reshape(shape)).sum())
+        start, first = stop, last
+    inputs = [var for var in explicit_graph_inputs(terms) if var not in (totals, released)]
+    if inputs or any(isinstance(var, SharedVariable) for var in graph_inputs(terms)):
+        raise NotImplementedError(
+            f"The density of a release of {block.names} uses variables besides the released value "
+            "and the statistic: write public numbers in it as plain arrays."
+        )
+    return pytensor.function([totals, released], [sum(terms[1:], terms[0])], mode="NUMBA")
 
 
 def _log_weight(block: RecordBlock) -> TensorVariable:

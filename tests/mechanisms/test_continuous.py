@@ -23,14 +23,14 @@ def test_densities(mechanism, noise):
 
 
 @pytest.mark.parametrize(("mechanism", "noise"), CASES)
-def test_release_has_the_right_noise(mechanism, noise):
+def test_release_has_the_right_noise(mechanism, noise, without_opendp):
     # false-alarm rate 1e-5; the entropy is the system's, so this one has no seed
     with pytest.warns(pmdp.PrivacyWarning, match="Mironov"):
         released = mechanism.release(np.full(4000, 7.0))
     assert stats.kstest(released - 7.0, noise.cdf).pvalue > 1e-5
 
 
-def test_release_is_not_seeded():
+def test_release_is_not_seeded(without_opendp):
     np.random.seed(1)  # noqa: NPY002
     with pytest.warns(pmdp.PrivacyWarning):
         first = pmdp.Laplace(scale=1).release(0.0)

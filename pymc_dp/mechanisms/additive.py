@@ -1,0 +1,217 @@
+"""Noise added to every component of a statistic, symmetric around zero."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numba
+import numpy as np
+import pytensor.tensor as pt
+from numpy.typing import ArrayLike, NDArray
+from pymc.vartypes import discrete_types
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.mechanisms.base import Mechanism, check_finite, check_shape, check_whole
+
+if TYPE_CHECKING:
+    from pymc_dp.mechanisms.postprocess import Clamped, Rounded, Thresholded
+
+__all__ = ["AdditiveNoise", "IntegerNoise"]
+
+Bound = Any  # a symbolic bound, a number, or None where there is none
+
+
+class AdditiveNoise(Mechanism):
+    """Released = statistic + noise, independent over components.
+
+    `noise` holds the noise parameter as float64, a scalar or one number a component of the
+    statistic. A subclass gives `log_density` and the two forms of the noise's tail; whatever
+    happened to the number afterwards follows from these.
+    """
+
+    #: name of the noise parameter, as users write it
+    noise_name: ClassVar[str]
+    #: step of the grid on which released values lie; 0 where they are continuous
+    lattice: float = 0.0
+    #: numba-compiled ``log_tail(x, noise)``: log P(noise >= x) for x >= 0
+    log_tail: Any
+    #: OpenDP's constructor of the same noise
+    opendp_maker: ClassVar[str]
+
+    @abstractmethod
+    def symbolic_log_tail(self, x: TensorVariable) -> TensorVariable:
+        """Symbolic log P(noise >= x) for x >= 0."""
+
+    @property
+    def compiled_interval(self) -> Callable[..., float]:
+        """Numba-compiled ``log_interval(low, high, statistic, noise)``; see `log_interval`."""
+        return _interval_function(self.log_tail, self.lattice > 0)
+
+    def log_interval(self, low: Bound, high: Bound, statistic: TensorVariable) -> TensorVariable:
+        """Symbolic log P(low <= released < high); None stands for no bound."""
+        if low is None and high is None:
+            return pt.zeros_like(statistic, dtype="float64")
+        whole = self.lattice > 0
+        mirror = 1.0 if whole else 0.0
+
+        def from_statistic(bound: Any) -> Any:
+            return pt.ceil(bound - statistic) if whole else bound - statistic
+
+        if low is None:
+            return self._log_above(mirror - from_statistic(high), mirror)
+        if high is None:
+            return self._log_above(from_statistic(low), mirror)
+        u, v = from_statistic(low), from_statistic(high)
+        upper = _log_diff(self._tail(u), self._tail(v))
+        lower = _log_diff(self._tail(mirror - v), self._tail(mirror - u))
+        middle = pt.log1p(-pt.exp(self._tail(v)) - pt.exp(self._tail(mirror - u)))
+        inside = pt.switch(u > 0, upper, pt.switch(v <= mirror, lower, middle))
+        return pt.switch(u < v, inside, -np.inf)
+
+    def _tail(self, x: TensorVariable) -> TensorVariable:
+        # branches that are not taken must stay finite, or gradients would be NaN
+        return self.symbolic_log_tail(pt.maximum(x, 0.0))
+
+    def _log_above(self, x: TensorVariable, mirror: float) -> TensorVariable:
+        """Log P(noise >= x) for any x."""
+        return pt.switch(x >= 0, self._tail(x), pt.log1p(-pt.exp(self._tail(mirror - x))))
+
+    def release(self, statistic: ArrayLike) -> NDArray:
+        """Release a confidential statistic with noise from operating-system entropy.
+
+        Through OpenDP where it is installed (``pip install pymc_dp[opendp]``), whose samplers
+        withstand attacks on floating-point numbers; otherwise integer noise is drawn exactly, and
+        continuous noise with a warning.
+        """
+        from pymc_dp.interop import opendp_noise  # which may import this module
+
+        value = self._checked_input(statistic)
+        noise = np.broadcast_to(self.noise, np.broadcast_shapes(value.shape, self.noise.shape))
+        value = np.broadcast_to(value, noise.shape)
+        if opendp_noise.is_installed():
+            return opendp_noise.add_noise(self.opendp_maker, value, noise)
+        return self.noisy(value, noise)
+
+    @abstractmethod
+    def noisy(self, value: NDArray, noise: NDArray[np.float64]) -> NDArray:
+        """Add noise from operating-system entropy without OpenDP."""
+
+    def _checked_input(self, statistic: ArrayLike) -> NDArray:
+        value = np.asarray(statistic, dtype=np.float64)
+        check_finite("the statistic", value)
+        return value
+
+    def clamped(self, lower: float | None = None, upper: float | None = None) -> Clamped:
+        """Say that the noisy value was then moved into ``[lower, upper]``.
+
+        Examples
+        --------
+        >>> import pymc_dp as pmdp
+        >>> pmdp.Laplace(scale=2).clamped(lower=0)
+        Laplace(scale=2.).clamped(lower=0)
+        """
+        from pymc_dp.mechanisms.postprocess import Clamped
+
+        return Clamped(self, lower, upper)
+
+    def rounded(self, step: float = 1.0) -> Rounded:
+        """Say that the noisy value was then rounded to a multiple of `step`, halves upwards.
+
+        Examples
+        --------
+        >>> import pymc_dp as pmdp
+        >>> pmdp.Gaussian(sigma=3).rounded(10)
+        Gaussian(sigma=3.).rounded(10)
+        """
+        from pymc_dp.mechanisms.postprocess import Rounded
+
+        return Rounded(self, step)
+
+    def thresholded(self, threshold: float, *, dropped: float | None = None) -> Thresholded:
+        """Say that values below `threshold` were then dropped, and how a dropped one is written.
+
+        A dropped cell is information: the noisy value was below the threshold. Write `dropped` in
+        the release where a cell is missing: ``np.nan``, or a number below the threshold.
+
+        Examples
+        --------
+        >>> import pymc_dp as pmdp
+        >>> pmdp.DiscreteGaussian(sigma=10).thresholded(90, dropped=0)
+        DiscreteGaussian(sigma=10.).thresholded(90, dropped=0)
+        """
+        from pymc_dp.mechanisms.postprocess import Thresholded
+
+        return Thresholded(self, threshold, dropped)
+
+    def check_statistic(self, name: str, statistic: TensorVariable, shape: tuple[int, ...]) -> None:
+        """Insist on one noise parameter, or one for every component."""
+        try:
+            fits = np.broadcast_shapes(self.noise.shape, shape) == shape
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ValueError(
+                f"{self!r} has noise of shape {self.noise.shape}, the statistic of {name!r} "
+                f"has shape {shape}: give one number, or one for every component of the statistic."
+            )
+
+    def __repr__(self) -> str:
+        text = np.array2string(self.noise, threshold=6)
+        return f"{type(self).__name__}({self.noise_name}={text})"
+
+
+class IntegerNoise(AdditiveNoise):
+    """Noise on the integers, added to an integer statistic."""
+
+    dtype = "int64"
+    lattice = 1.0
+
+    def check_statistic(self, name: str, statistic: TensorVariable, shape: tuple[int, ...]) -> None:
+        """Insist on an integer statistic."""
+        super().check_statistic(name, statistic, shape)
+        if statistic.dtype not in discrete_types:
+            raise ValueError(
+                f"The statistic of {name!r} has type {statistic.dtype}, and "
+                f"{type(self).__name__} adds integer noise to integers. Sum integer records, or "
+                'round each of them first: pt.round(x).astype("int64").'
+            )
+
+    def _checked_input(self, statistic: ArrayLike) -> NDArray:
+        return check_whole("The statistic", statistic)
+
+    def checked_release(self, name: str, value: NDArray, shape: tuple[int, ...]) -> NDArray:
+        """Insist on whole numbers."""
+        check_shape(name, value, shape)
+        check_finite(name, value)
+        return check_whole(f"The released value of {name!r} under {self!r}", value)
+
+
+def _log_diff(larger: TensorVariable, smaller: TensorVariable) -> TensorVariable:
+    # the bound keeps the branch that is not taken away from log(0)
+    return larger + pt.log1mexp(pt.minimum(smaller - larger, -1e-300))
+
+
+@cache
+def _interval_function(log_tail: Callable[..., float], whole: bool) -> Callable[..., float]:
+    mirror = 1.0 if whole else 0.0
+
+    @numba.njit
+    def log_interval(low: float, high: float, statistic: float, noise: float) -> float:
+        u, v = low - statistic, high - statistic
+        if whole:
+            u, v = np.ceil(u), np.ceil(v)
+        if not u < v:
+            return -np.inf
+        if u > 0:
+            larger, smaller = log_tail(u, noise), log_tail(v, noise)
+        elif v <= mirror:
+            larger, smaller = log_tail(mirror - v, noise), log_tail(mirror - u, noise)
+        else:
+            outside = np.exp(log_tail(v, noise)) + np.exp(log_tail(mirror - u, noise))
+            return np.log1p(-outside)
+        return larger + np.log(-np.expm1(smaller - larger))
+
+    return log_interval

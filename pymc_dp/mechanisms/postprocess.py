@@ -1,0 +1,349 @@
+"""What happened to a number after the noise: clamping, rounding, dropping small cells.
+
+Each is a mechanism around another one. Post-processing costs no privacy, so that guarantees are the
+inner mechanism's; but it changes the likelihood: a value at a clamp stands for all noisy values
+beyond it, a rounded one for an interval, a dropped cell for everything below the threshold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+import pytensor.tensor as pt
+from numpy.typing import ArrayLike, NDArray
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.mechanisms.additive import AdditiveNoise, Bound
+from pymc_dp.mechanisms.base import Guarantee, check_finite, check_shape, positive
+
+__all__ = ["Clamped", "Rounded", "Thresholded"]
+
+
+#: a dropped cell inside a model: PyMC would impute NaN, and everything below the threshold means
+#: dropped
+_DROPPED = -(2.0**60)
+
+
+class PostProcessed(AdditiveNoise):
+    """A mechanism whose noisy value was changed before it was released."""
+
+    def __init__(self, inner: AdditiveNoise) -> None:
+        if isinstance(inner, Thresholded):
+            raise ValueError(
+                f"{inner!r} has dropped cells, which nothing can be done to afterwards: write "
+                ".thresholded(...) last."
+            )
+        self.inner = inner
+        self.noise = inner.noise
+        self.sensitivity = inner.sensitivity
+        self.lattice = inner.lattice
+        self.dtype = inner.dtype
+
+    @property
+    def norm(self) -> int | None:  # type: ignore[override]
+        """The inner mechanism's."""
+        return self.inner.norm
+
+    def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
+        """Guarantee of the noise: post-processing keeps it (Dwork & Roth 2014, Proposition 2.1)."""
+        return self.inner.guarantee(sensitivity)
+
+    def check_statistic(self, name: str, statistic: TensorVariable, shape: tuple[int, ...]) -> None:
+        """As the inner mechanism."""
+        self.inner.check_statistic(name, statistic, shape)
+
+    def symbolic_log_tail(self, x: TensorVariable) -> TensorVariable:
+        """Belongs to noise that is symmetric; this is not."""
+        raise NotImplementedError
+
+    def noisy(self, value: NDArray, noise: NDArray[np.float64]) -> NDArray:
+        """Belongs to the inner mechanism."""
+        raise NotImplementedError
+
+    def release(self, statistic: ArrayLike) -> NDArray:
+        """Release with the inner mechanism, then do the same to the number."""
+        return self.change(self.inner.release(statistic), np)
+
+    def draw(self, statistic: TensorVariable, rng: Any) -> tuple[Any, TensorVariable]:
+        """Symbolic draw of a released value."""
+        rng, value = self.inner.draw(statistic, rng)
+        return rng, self.change(value, pt).astype(self.dtype)
+
+    def support_point(self, statistic: TensorVariable) -> TensorVariable:
+        """Return what becomes of the statistic without noise."""
+        return self.change(statistic, pt).astype(self.dtype)
+
+    def change(self, noisy: Any, module: Any) -> Any:
+        """Do to a noisy value what was done before release, with NumPy or PyTensor functions."""
+        raise NotImplementedError
+
+    def _on_lattice(self, name: str, value: float) -> float:
+        step = self.inner.lattice
+        if step and value != step * round(value / step):
+            raise ValueError(
+                f"{name}={value:g} is not a value that {self.inner!r} can release: write a "
+                f"multiple of {step:g}."
+            )
+        return value
+
+
+class Clamped(PostProcessed):
+    """Noisy values moved into ``[lower, upper]``; made by ``mechanism.clamped(lower, upper)``."""
+
+    def __init__(self, inner: AdditiveNoise, lower: float | None, upper: float | None) -> None:
+        super().__init__(inner)
+        if lower is None and upper is None:
+            raise ValueError("clamped needs a bound. Write .clamped(lower=0), for one.")
+        self.lower = None if lower is None else self._on_lattice("lower", float(lower))
+        self.upper = None if upper is None else self._on_lattice("upper", float(upper))
+        self._low = -math.inf if self.lower is None else self.lower
+        self._high = math.inf if self.upper is None else self.upper
+        if not self._low < self._high:
+            raise ValueError(f"clamped needs lower < upper, got {lower!r} and {upper!r}.")
+        density, interval = inner.log_density, inner.compiled_interval
+        half = inner.lattice / 2
+        self.log_density = _clamped_density(density, interval, self._low, self._high, half)
+
+    @property
+    def compiled_interval(self) -> Callable[..., float]:
+        """Numba-compiled ``log_interval``."""
+        return _clamped_interval(self.inner.compiled_interval, self._low, self._high)
+
+    def logp(self, released: Any, statistic: Any) -> TensorVariable:
+        """Symbolic log-density inside the bounds, log-probability at them."""
+        released, statistic = pt.as_tensor(released), pt.as_tensor(statistic)
+        half = self.inner.lattice / 2
+        log_p = self.inner.logp(released, statistic)
+        if self.lower is not None:
+            at_bound = self.inner.log_interval(None, self.lower + half, statistic)
+            log_p = pt.switch(pt.eq(released, self.lower), at_bound, log_p)
+        if self.upper is not None:
+            at_bound = self.inner.log_interval(self.upper, None, statistic)
+            log_p = pt.switch(pt.eq(released, self.upper), at_bound, log_p)
+        outside = pt.or_(released < self._low, released > self._high)
+        return pt.switch(outside, -np.inf, log_p)
+
+    def log_interval(self, low: Bound, high: Bound, statistic: TensorVariable) -> TensorVariable:
+        """Symbolic log P(low <= released < high): a bound outside the clamp is none."""
+        inner, nothing = self.inner, -np.inf
+        low, high = (None if bound is None else pt.as_tensor(bound) for bound in (low, high))
+        log_p = inner.log_interval(low, high, statistic)
+        if low is not None:
+            no_low = low <= self._low
+            log_p = pt.switch(no_low, inner.log_interval(None, high, statistic), log_p)
+            log_p = pt.switch(low > self._high, nothing, log_p)
+        if high is not None:
+            no_high = high > self._high
+            log_p = pt.switch(no_high, inner.log_interval(low, None, statistic), log_p)
+            log_p = pt.switch(high <= self._low, nothing, log_p)
+        if low is not None and high is not None:
+            log_p = pt.switch(pt.and_(no_low, no_high), 0.0, log_p)
+        return log_p
+
+    def change(self, noisy: Any, module: Any) -> Any:
+        """Clamp."""
+        return module.clip(noisy, self._low, self._high).astype(self.dtype)
+
+    def checked_release(self, name: str, value: NDArray, shape: tuple[int, ...]) -> NDArray:
+        """Insist on values within the bounds."""
+        if np.any(np.asarray(value) < self._low) or np.any(np.asarray(value) > self._high):
+            raise ValueError(
+                f"The released value of {name!r} lies outside [{self._low:g}, {self._high:g}], "
+                f"which {self!r} cannot give."
+            )
+        return self.inner.checked_release(name, value, shape)
+
+    def __repr__(self) -> str:
+        bounds = {"lower": self.lower, "upper": self.upper}
+        text = ", ".join(f"{name}={b:g}" for name, b in bounds.items() if b is not None)
+        return f"{self.inner!r}.clamped({text})"
+
+
+class Rounded(PostProcessed):
+    """Noisy values rounded to multiples of a step; made by ``mechanism.rounded(step)``.
+
+    The value r stands for noisy values from ``r - step/2`` (included) to ``r + step/2``.
+    """
+
+    def __init__(self, inner: AdditiveNoise, step: float) -> None:
+        super().__init__(inner)
+        self.step = float(positive("step", step))
+        if inner.lattice and self.step != inner.lattice * round(self.step / inner.lattice):
+            raise ValueError(
+                f"step={step!r} is not a multiple of {inner.lattice:g}, the step of {inner!r}."
+            )
+        self.lattice = self.step
+        self.log_density = _rounded_density(inner.compiled_interval, self.step)
+
+    @property
+    def compiled_interval(self) -> Callable[..., float]:
+        """Numba-compiled ``log_interval``."""
+        return _rounded_interval(self.inner.compiled_interval, self.step)
+
+    def logp(self, released: Any, statistic: Any) -> TensorVariable:
+        """Symbolic log-probability of each component."""
+        released, statistic = pt.as_tensor(released), pt.as_tensor(statistic)
+        half = self.step / 2
+        log_p = self.inner.log_interval(released - half, released + half, statistic)
+        nearest = self.step * pt.round(released / self.step)
+        on_grid = pt.abs(released - nearest) < 1e-6 * self.step
+        return pt.switch(on_grid, log_p, -np.inf)
+
+    def log_interval(self, low: Bound, high: Bound, statistic: TensorVariable) -> TensorVariable:
+        """Symbolic log P(low <= released < high)."""
+        edges = [None if b is None else _edge(b, self.step, pt) for b in (low, high)]
+        return self.inner.log_interval(edges[0], edges[1], statistic)
+
+    def change(self, noisy: Any, module: Any) -> Any:
+        """Round, halves upwards."""
+        return (self.step * module.floor(noisy / self.step + 0.5)).astype(self.dtype)
+
+    def checked_release(self, name: str, value: NDArray, shape: tuple[int, ...]) -> NDArray:
+        """Insist on multiples of the step."""
+        value = self.inner.checked_release(name, value, shape)
+        if np.any(np.abs(value - self.step * np.round(value / self.step)) > 1e-6 * self.step):
+            raise ValueError(
+                f"The released value of {name!r} is not a multiple of step={self.step:g}, to which "
+                f"{self!r} rounds."
+            )
+        return value
+
+    def __repr__(self) -> str:
+        return f"{self.inner!r}.rounded({self.step:g})"
+
+
+class Thresholded(PostProcessed):
+    """Values below a threshold dropped; made by ``mechanism.thresholded(t, dropped=...)``."""
+
+    def __init__(self, inner: AdditiveNoise, threshold: float, dropped: float | None) -> None:
+        super().__init__(inner)
+        self.threshold = float(threshold)
+        if not math.isfinite(self.threshold):
+            raise ValueError(f"threshold must be finite, got {threshold!r}.")
+        if dropped is None:
+            raise ValueError(
+                "thresholded needs the marker that the release has in place of a dropped cell: "
+                f"write .thresholded({threshold:g}, dropped=np.nan), or a number below it."
+            )
+        self.dropped = float(dropped)
+        if self.dropped >= self.threshold:
+            raise ValueError(
+                f"dropped={dropped!r} could be a value that was kept: choose a marker below the "
+                f"threshold {threshold:g}, or np.nan."
+            )
+        if math.isnan(self.dropped) or self.dropped != round(self.dropped):
+            self.dtype = "float64"
+        density, interval = inner.log_density, inner.compiled_interval
+        self.log_density = _thresholded_density(density, interval, self.threshold)
+
+    @property
+    def compiled_interval(self) -> Callable[..., float]:
+        """None: a dropped cell is not a number."""
+        raise NotImplementedError
+
+    def logp(self, released: Any, statistic: Any) -> TensorVariable:
+        """Symbolic log-density of a kept value, log P(noisy < threshold) of a dropped one."""
+        released, statistic = pt.as_tensor(released), pt.as_tensor(statistic)
+        missing = pt.or_(pt.isnan(released), released < self.threshold)
+        value = pt.switch(missing, self.threshold, released)
+        below = self.inner.log_interval(None, self.threshold, statistic)
+        return pt.switch(missing, below, self.inner.logp(value, statistic))
+
+    def change(self, noisy: Any, module: Any) -> Any:
+        """Drop what is below the threshold."""
+        choose = np.where if module is np else pt.switch
+        return choose(noisy < self.threshold, self.dropped, noisy).astype(self.dtype)
+
+    def checked_release(self, name: str, value: NDArray, shape: tuple[int, ...]) -> NDArray:
+        """Insist that a value below the threshold is the marker, and hide NaN from PyMC."""
+        value = np.asarray(value, dtype=np.float64)
+        check_shape(name, value, shape)
+        marked = np.isnan(value) if math.isnan(self.dropped) else value == self.dropped
+        marked |= value == _DROPPED
+        wrong = ~marked & (value < self.threshold)
+        if np.any(wrong):
+            raise ValueError(
+                f"The released value of {name!r} has {value[wrong].ravel()[0]:g}, below the "
+                f"threshold {self.threshold:g} and not the marker of a dropped cell, "
+                f"dropped={self.dropped:g}. Write the marker where a cell was dropped."
+            )
+        filled = np.where(marked, _DROPPED, value)
+        check_finite(name, filled)
+        step = self.lattice or 1.0
+        possible = np.where(marked, step * np.ceil(self.threshold / step), value)
+        self.inner.checked_release(name, possible, shape)
+        return filled.astype(self.dtype)
+
+    def __repr__(self) -> str:
+        return f"{self.inner!r}.thresholded({self.threshold:g}, dropped={self.dropped:g})"
+
+
+# --- the same for the inner loops of samplers: one compiled function for each set of bounds
+
+
+def _edge(bound: Any, step: float, module: Any) -> Any:
+    """Least noisy value that is rounded to `bound` or more."""
+    return step * (module.ceil(bound / step) - 0.5)
+
+
+@cache
+def _clamped_density(
+    density: Any, interval: Any, lower: float, upper: float, half: float
+) -> Callable[..., float]:
+    @numba.njit
+    def log_density(released: float, statistic: float, noise: float) -> float:
+        if released == lower:
+            return interval(-np.inf, lower + half, statistic, noise)
+        if released == upper:
+            return interval(upper, np.inf, statistic, noise)
+        return density(released, statistic, noise)
+
+    return log_density
+
+
+@cache
+def _clamped_interval(interval: Any, lower: float, upper: float) -> Callable[..., float]:
+    @numba.njit
+    def log_interval(low: float, high: float, statistic: float, noise: float) -> float:
+        if low > upper or high <= lower:
+            return -np.inf
+        low = -np.inf if low <= lower else low
+        high = np.inf if high > upper else high
+        return interval(low, high, statistic, noise)
+
+    return log_interval
+
+
+@cache
+def _rounded_density(interval: Any, step: float) -> Callable[..., float]:
+    @numba.njit
+    def log_density(released: float, statistic: float, noise: float) -> float:
+        return interval(released - 0.5 * step, released + 0.5 * step, statistic, noise)
+
+    return log_density
+
+
+@cache
+def _rounded_interval(interval: Any, step: float) -> Callable[..., float]:
+    @numba.njit
+    def log_interval(low: float, high: float, statistic: float, noise: float) -> float:
+        edge_low, edge_high = np.ceil(low / step), np.ceil(high / step)
+        return interval(step * (edge_low - 0.5), step * (edge_high - 0.5), statistic, noise)
+
+    return log_interval
+
+
+@cache
+def _thresholded_density(density: Any, interval: Any, threshold: float) -> Callable[..., float]:
+    @numba.njit
+    def log_density(released: float, statistic: float, noise: float) -> float:
+        if not released >= threshold:
+            return interval(-np.inf, threshold, statistic, noise)
+        return density(released, statistic, noise)
+
+    return log_density
