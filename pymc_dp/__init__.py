@@ -1,5 +1,8 @@
 """Bayesian inference from, and with, differential privacy: a PyMC plugin."""
 
+from pymc_dp import datasets
+from pymc_dp.accounting import ConfidentialDataWarning, PrivacyBudget, PrivacyError
+from pymc_dp.diagnostics import mmd
 from pymc_dp.explain import explain
 from pymc_dp.mechanisms import (
     CustomMechanism,
@@ -16,13 +19,18 @@ from pymc_dp.mechanisms import (
     RandomizedResponse,
 )
 from pymc_dp.privatized import Privatized, clamp
+from pymc_dp.redaction import redact
 from pymc_dp.sampling import sample
-from pymc_dp.steps import RecordGibbs
+from pymc_dp.steps import DPPenalty, RecordGibbs
+from pymc_dp.steps.curator import privacy_spent
+from pymc_dp.tuning import clip_fraction, suggest
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ConfidentialDataWarning",
     "CustomMechanism",
+    "DPPenalty",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Exact",
@@ -32,11 +40,19 @@ __all__ = [
     "KNormGradient",
     "Laplace",
     "Mechanism",
+    "PrivacyBudget",
+    "PrivacyError",
     "PrivacyWarning",
     "Privatized",
     "RandomizedResponse",
     "RecordGibbs",
     "clamp",
+    "clip_fraction",
+    "datasets",
     "explain",
+    "mmd",
+    "privacy_spent",
+    "redact",
     "sample",
+    "suggest",
 ]

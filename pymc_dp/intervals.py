@@ -11,14 +11,18 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pytensor.compile.mode import Mode
+from pytensor.compile.ops import ViewOp
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import explicit_graph_inputs, io_toposort
+from pytensor.graph.traversal import ancestors, explicit_graph_inputs, io_toposort
 from pytensor.scalar import basic as ps
 from pytensor.scalar.math import Sigmoid, Softplus
 from pytensor.tensor.basic import Alloc, Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.random import basic as rvs
+from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, IncSubtensor, Subtensor
@@ -26,12 +30,15 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.additivity import direct_inputs
 
-__all__ = ["UnboundedError", "bounds"]
+__all__ = ["ONCE", "UnboundedError", "bounds", "unknowns"]
 
 
 class UnboundedError(ValueError):
     """The range of an expression cannot be derived."""
 
+
+#: for graphs that are evaluated once and not worth compiling
+ONCE = Mode(linker="py", optimizer=None)
 
 Interval = tuple[Any, Any]
 
@@ -49,6 +56,7 @@ _STRUCTURAL = (
     SplitDims,
     Subtensor,
     Sum,
+    ViewOp,
 )
 _INCREASING = (
     ps.Add, ps.Cast, ps.Ceil, ps.Clip, ps.Exp, ps.Expm1, ps.Floor, ps.Identity, ps.Log, ps.Log1p,
@@ -71,10 +79,27 @@ _SUPPORT: dict[type, tuple[float, float]] = {
 }
 
 
+def unknowns(output: TensorVariable, records: list[TensorVariable]) -> list[str]:
+    """Names of random or free variables that `output` depends on besides the records."""
+    random = [
+        var
+        for var in ancestors([output], blockers=records)
+        if var.owner is not None and isinstance(var.owner.op, RNGConsumerOp) and var.name
+    ]
+    free = [var for var in explicit_graph_inputs([output]) if not isinstance(var.type, RandomType)]
+    return [
+        str(var.name)
+        for var in direct_inputs([output], [*records, *random, *free])
+        if var not in records
+    ]
+
+
 def bounds(
     output: TensorVariable, records: list[TensorVariable]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], bool, bool]:
     """Lowest and highest value of every entry of `output`, whatever the records are.
+
+    Nothing else in `output` may be unknown (see :func:`unknowns`).
 
     Returns
     -------
@@ -90,7 +115,7 @@ def bounds(
     Raises
     ------
     UnboundedError
-        Where an operation has no rule, or something other than the records is unknown.
+        Where an operation has no rule.
     """
     intervals: dict[Any, Interval] = {}
     chain = elementwise = True
@@ -107,14 +132,10 @@ def bounds(
     if output not in intervals:
         raise UnboundedError("it does not involve the records")
     found = [pt.as_tensor(end) for end in intervals[output]]
-    unknown = direct_inputs(found, [v for v in explicit_graph_inputs(found) if v not in records])
-    if unknown:
-        names = ", ".join(repr(var.name) for var in unknown)
-        raise UnboundedError(f"it depends on {names} besides the records")
     # records enter by their shape alone: any value does
     given: dict[Any, Any] = {rv: pt.zeros(rv.shape.eval(), rv.dtype) for rv in records}
     low, high = pytensor.function(
-        [], clone_replace(found, given, rebuild_strict=False), mode="FAST_COMPILE"
+        [], clone_replace(found, given, rebuild_strict=False), mode=ONCE
     )()
     if np.isnan(low).any() or np.isnan(high).any():
         raise UnboundedError("its range is not bounded: clamp the records first")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.intervals import ONCE
 from pymc_dp.records import length_of, small_support
 
 __all__ = ["agreeing_records", "start_from_agreeing_records"]
@@ -65,7 +66,7 @@ def _groups(name: str, record: Any, contributions: Any) -> NDArray[np.float64]:
         everywhere = pt.full((length_of(record),), value, dtype=record.dtype)
         [graph] = graph_replace([flat], {record: everywhere}, strict=False)
         try:
-            added = pytensor.function([], graph, mode="FAST_COMPILE")()
+            added = pytensor.function([], graph, mode=ONCE)()
         except Exception:  # a parameter of the model is part of the statistic
             added = np.array([[np.nan]])
         same = bool(np.all(added == added[0]))

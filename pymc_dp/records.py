@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pymc as pm
-import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.variable import TensorVariable
@@ -15,6 +14,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.additivity import Additive, NotAdditiveError, PerRecord, direct_inputs, form_of
 from pymc_dp.mechanisms import Mechanism
 from pymc_dp.release import PrivatizedRV, Release, releases
+from pymc_dp.terms import per_record_term, variable_term
 
 __all__ = ["RecordBlock", "is_record", "mark_records", "record_blocks", "record_variables"]
 
@@ -177,16 +177,15 @@ def _block(model: pm.Model, records: list[TensorVariable]) -> RecordBlock:
             found.totals.append(totals)
             found.contributions.append(form.contributions)
         else:
-            found.terms[release.name] = _term(model, release.rv, records, others)
+            found.terms[release.name] = variable_term(model, release.rv, records)
     for rv in others:
         uses = set(direct_inputs(rv.owner.inputs, model.basic_RVs)) & set(records)
         if uses and not isinstance(rv.owner.op, PrivatizedRV):
-            found.terms[str(rv.name)] = _term(model, rv, records, others)
+            found.terms[str(rv.name)] = variable_term(model, rv, records)
     for potential in model.potentials:
         if set(direct_inputs([potential], model.basic_RVs)) & set(records):
-            found.terms[str(potential.name)] = _per_record_sum(
-                potential, str(potential.name), records, others
-            )
+            name = str(potential.name)
+            found.terms[name] = per_record_term(name, potential, records, others)
     if not found.releases and not found.terms:
         raise ValueError(
             f"No release reaches {names}. Declare one with pmdp.Privatized(name, statistic, "
@@ -244,48 +243,3 @@ def _form_of(
             "themselves (several, stacked, for a variance or a ratio); or, where all latent "
             f"variables are continuous, sample them together with step=pm.NUTS()."
         ) from None
-
-
-def _term(
-    model: pm.Model,
-    rv: TensorVariable,
-    records: list[TensorVariable],
-    others: list[TensorVariable],
-) -> TensorVariable:
-    """Log-density of another variable of the model, split over the records it depends on."""
-    value: Any = model.rvs_to_values[rv]
-    transform = model.rvs_to_transforms.get(rv)
-    if transform is None:
-        logp = pm.logp(rv, value, warn_rvs=False)
-    else:
-        # in the space the other step works in; the Jacobian may depend on the records too
-        natural = transform.backward(value, *rv.owner.inputs)
-        jacobian = transform.log_jac_det(value, *rv.owner.inputs)
-        logp = pm.logp(rv, natural, warn_rvs=False).sum() + jacobian.sum()
-    return _per_record_sum(logp, str(rv.name), records, others)
-
-
-def own_log_density(model: pm.Model, block: RecordBlock) -> TensorVariable:
-    """Log-density of each record given the parameters, the block's other terms included."""
-    others = [rv for rv in model.basic_RVs if rv not in block.records]
-    densities = [
-        _per_record_sum(pm.logp(rv, rv, warn_rvs=False), str(rv.name), block.records, others)
-        for rv in block.records
-    ]
-    parts = [part.astype("float64") for part in [*densities, *block.terms.values()]]
-    return sum(parts[1:], parts[0])
-
-
-def _per_record_sum(
-    logp: TensorVariable, name: str, records: list[TensorVariable], others: list[TensorVariable]
-) -> TensorVariable:
-    try:
-        form = form_of(pt.sum(logp), records, others)
-    except NotAdditiveError as err:
-        names = ", ".join(repr(rv.name) for rv in records)
-        raise NotAdditiveError(
-            f"The log-density of {name!r} depends on the records {names} and is not a sum over "
-            f"them: {err}. Let its rows depend on one record each."
-        ) from None
-    assert isinstance(form, Additive)
-    return form.contributions

@@ -1,4 +1,4 @@
-"""`pm.sample` for private models: the same arguments, and a result without the records."""
+"""`pm.sample` for private models: the same arguments, and a result that is safe to keep."""
 
 from __future__ import annotations
 
@@ -9,28 +9,33 @@ import pymc as pm
 from pymc.step_methods.compound import CompoundStep
 
 from pymc_dp.records import record_variables
+from pymc_dp.redaction import sample_redacted
+from pymc_dp.steps.curator import curator_steps
 from pymc_dp.steps.record_gibbs import RecordGibbs
 
 __all__ = ["sample"]
 
 
 def sample(draws: int = 1000, **kwargs: Any) -> Any:
-    """Draw posterior samples as ``pm.sample`` does, and leave the records out of the result.
+    """Draw posterior samples as ``pm.sample`` does, without records or data in the result.
 
-    ``pm.sample`` stores every latent variable at every draw: n = 100000 records and 4000 draws
-    take 3 GB. Here record variables are stored only where `var_names` asks for them.
+    For an analyst: ``pm.sample`` stores every latent variable at every draw, and n = 100000 records
+    and 4000 draws take 3 GB. Here record variables are stored only where `var_names` names them.
+
+    For a curator, who passes a step such as :class:`~pymc_dp.DPPenalty`: the result is redacted
+    (:func:`~pymc_dp.redact`), and its attributes tell the guarantee.
 
     Parameters
     ----------
     draws : int
         Number of draws a chain, after tuning.
     **kwargs
-        As for :func:`pymc.sample`.
+        As for :func:`pymc.sample`. With a curator's step, `chains` is the step's own by default.
 
     Returns
     -------
     DataTree
-        As of :func:`pymc.sample`.
+        As of :func:`pymc.sample`, less what must not or need not be kept.
 
     Examples
     --------
@@ -44,13 +49,15 @@ def sample(draws: int = 1000, **kwargs: Any) -> Any:
     >>> list(idata.posterior.data_vars)
     ['p']
     """
-    model = pm.modelcontext(kwargs.get("model"))
+    model = pm.modelcontext(kwargs.pop("model", None))
+    if steps := curator_steps(kwargs.get("step")):
+        return sample_redacted(draws, steps, model, **kwargs)
     records = record_variables(model)
     _check_one_step_each(kwargs.get("step"))
     if kwargs.get("var_names") is None:
         others = [str(rv.name) for rv in model.unobserved_RVs if rv not in records]
         kwargs["var_names"] = others or None
-    return pm.sample(draws, **kwargs)
+    return pm.sample(draws, model=model, **kwargs)
 
 
 sample.__signature__ = inspect.signature(pm.sample)  # type: ignore[attr-defined]

@@ -18,14 +18,12 @@ from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.intervals import UnboundedError, bounds
+from pymc_dp.intervals import ONCE, UnboundedError, bounds, unknowns
 from pymc_dp.mechanisms import Mechanism, PrivacyWarning
 from pymc_dp.records import small_support
 
 __all__ = ["Sensitivity", "check_declared", "derive_sensitivity"]
 
-#: a graph that is evaluated once or twice is not worth compiling
-_ONCE = "FAST_COMPILE"
 #: how many different records are enumerated at the most
 _MOST_RECORDS = 1500
 #: how many numbers this may take
@@ -84,6 +82,8 @@ def derive_sensitivity(
     Sensitivity or str
         The reason where it cannot be derived.
     """
+    if unknown := unknowns(contributions, records):
+        return f"it depends on {', '.join(map(repr, unknown))} besides the records"
     flat = contributions.reshape((contributions.shape[0], -1)).astype("float64")
     rows = _all_contributions(flat, records)
     if rows is not None:
@@ -154,10 +154,7 @@ def _all_contributions(
     inputs = [rv.type() for rv in records]
     given: dict[Any, Any] = dict(zip(records, inputs, strict=True))
     graph = clone_replace(flat, given, rebuild_strict=False)
-    try:
-        evaluate = pytensor.function(inputs, graph, on_unused_input="ignore", mode=_ONCE)
-    except Exception:  # a parameter of the model is part of the statistic
-        return None
+    evaluate = pytensor.function(inputs, graph, on_unused_input="ignore", mode=ONCE)
     n = int(records[0].type.shape[0])
     if len(table) * n > _MOST_CELLS:
         return None

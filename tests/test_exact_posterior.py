@@ -263,6 +263,19 @@ def test_other_terms_of_a_record_enter_the_ratio():
     assert_same_distribution(values(posterior, "x")[..., 1], lambda m: exact.cdf(2, m))
 
 
+def test_a_latent_child_whose_transform_depends_on_the_record():
+    # integrating the child out leaves the model without it; its value moves on an interval that
+    # the record sets, so that the Jacobian belongs to the ratio
+    released, sigma = 3.0, 1.0
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        x = pm.Normal("x", mu, 1, shape=2)
+        pm.Uniform("child", 0, pt.exp(x), shape=2)
+        pmdp.Privatized("s", x.sum(), pmdp.Gaussian(sigma=sigma), observed=released)
+    exact = oracles.normal_sums_posterior([released], np.ones((1, 2)), 1, 0, 1, sigma)
+    assert_same_distribution(values(draw(model), "mu"), lambda m: exact.cdf(0, m))
+
+
 def test_records_themselves_have_their_exact_posterior():
     # with known parameters: P(sum of records | release), by convolution
     n, p, released, scale = 12, 0.3, 7.2, 1.0

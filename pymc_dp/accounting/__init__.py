@@ -1,5 +1,12 @@
 """Calibrate noise to a guarantee, and keep account of what was spent."""
 
+from pymc_dp.accounting.budget import PrivacyBudget
+from pymc_dp.accounting.composition import (
+    GaussianQueries,
+    batch_noise_multiplier,
+    composed_epsilon,
+)
+from pymc_dp.accounting.errors import ConfidentialDataWarning, PrivacyError
 from pymc_dp.accounting.gaussian import (
     gaussian_delta,
     gaussian_epsilon,
@@ -15,6 +22,12 @@ from pymc_dp.accounting.renyi import (
 )
 
 __all__ = [
+    "ConfidentialDataWarning",
+    "GaussianQueries",
+    "PrivacyBudget",
+    "PrivacyError",
+    "batch_noise_multiplier",
+    "composed_epsilon",
     "gaussian_delta",
     "gaussian_epsilon",
     "gaussian_iterations",

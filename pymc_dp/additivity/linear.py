@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytensor.tensor as pt
+from pytensor.compile.ops import ViewOp
 from pytensor.graph.replace import vectorize_graph
 from pytensor.scalar import basic as ps
 from pytensor.tensor.basic import Alloc, AllocDiag, ExtractDiag, Join, MakeVector
@@ -35,6 +36,7 @@ _LINEAR_IN_FIRST = (
     SplitDims,
     Subtensor,
     Sum,
+    ViewOp,
     ps.Identity,
     ps.Neg,
     ps.TrueDiv,
@@ -80,5 +82,4 @@ def linear_form(node: Node, forms: AdditiveForms) -> Additive:
 
 def _widens(core: object, node: Node) -> bool:
     """Whether a cast keeps every value, so that it is linear."""
-    to = node.outputs[0].type.dtype
-    return isinstance(core, ps.Cast) and (to.startswith("float") or to == "int64")
+    return isinstance(core, ps.Cast) and node.outputs[0].type.dtype in ("float64", "int64")

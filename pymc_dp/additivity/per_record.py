@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable, equal_computations
 from pytensor.graph.op import Op
 from pytensor.graph.traversal import graph_inputs
@@ -121,7 +122,8 @@ def _(op: CAReduce, node: Node, forms: PerRecordForms, number: TensorVariable) -
 
 
 @form_of_node.register(SpecifyShape)
-def _(op: SpecifyShape, node: Node, forms: PerRecordForms, number: TensorVariable) -> Form:
+@form_of_node.register(ViewOp)
+def _(op: Op, node: Node, forms: PerRecordForms, number: TensorVariable) -> Form:
     return forms[node.inputs[0]]
 
 

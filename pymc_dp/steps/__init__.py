@@ -2,9 +2,10 @@
 
 from pymc.step_methods import STEP_METHODS
 
+from pymc_dp.steps.dp_penalty import DPPenalty
 from pymc_dp.steps.record_gibbs import RecordGibbs
 
-__all__ = ["RecordGibbs"]
+__all__ = ["DPPenalty", "RecordGibbs"]
 
 # first, because PyMC gives ties to the earlier one and its own Gibbs steps are IDEAL for discrete
 # variables; RecordGibbs is IDEAL for records alone

@@ -100,6 +100,12 @@ class CompiledBlock:
     def forget(self) -> None:
         """Drop what is known of the current records."""
         self.last: PointType | None = None
+        self.stale = True
+
+    def follow(self, point: PointType) -> None:
+        """Take note that the records were moved from outside the sweep, by their own step."""
+        self.last = {name: point[name] for name in self.names}
+        self.stale = True
 
     def refresh(self, point: PointType) -> None:
         """Evaluate the current records' contributions, the statistics and the released values."""
@@ -127,8 +133,9 @@ class CompiledBlock:
         """Offer every record one proposal: the new point, acceptance rate and lowest log-ratio."""
         if self.last is not None:
             self._check_untouched(point, self.last)
-        if self.last is None or not self.constant:
+        if self.stale or not self.constant:
             self.refresh(point)
+            self.stale = False
         *values, proposed, proposed_log_weight = self.propose(
             rng, *(point[name] for name in self.propose_inputs)
         )

@@ -13,7 +13,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.additivity import direct_inputs
 from pymc_dp.kernels.swap_sweep import make_swap_sweep
 from pymc_dp.mechanisms.exact import Exact
-from pymc_dp.records import RecordBlock, own_log_density
+from pymc_dp.records import RecordBlock
+from pymc_dp.terms import own_log_density
 
 __all__ = ["Swaps"]
 
@@ -43,7 +44,9 @@ class Swaps:
             )
         [swapped] = direct_inputs([exact[0].statistic], block.records)
         self.name = str(model.rvs_to_values[swapped].name)
-        graphs = model.replace_rvs_by_values([columns, own_log_density(model, block)])
+        graphs = model.replace_rvs_by_values(
+            [columns, own_log_density(model, block.records, block.terms.values())]
+        )
         self.inputs, self.evaluate = compile_graphs([g.astype("float64") for g in graphs])
 
     @staticmethod

@@ -1,0 +1,167 @@
+"""CPU time of one DPPenalty iteration at n = 100000, against the bare ratio and against JAX.
+
+Rows: DPPenalty as ``pm.sample`` runs it (proposal, clipping, noise from the operating system,
+acceptance); the compiled log-likelihood ratio of the model alone; and, where JAX is installed, the
+same sampler fused into one jitted loop, for one chain and for four, by chain. CPU seconds count all
+threads.
+"""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+
+import pymc_dp as pmdp
+from pymc_dp.likelihood import FlatSpace
+
+N = 100_000
+RESULTS = Path(__file__).parent / "results"
+
+
+def logistic():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 10))
+    y = (rng.random(N) < 1 / (1 + np.exp(-X[:, 0]))).astype(np.int64)
+    with pm.Model() as model:
+        beta = pm.Normal("beta", 0, 1, shape=10)
+        pm.Bernoulli("y", logit_p=X @ beta, observed=y)
+    return model, (X, y)
+
+
+def problems():
+    banana, gauss = pmdp.datasets.banana(N), pmdp.datasets.correlated_gaussian(N)
+    return {
+        "banana": (banana.model(), (banana.data,), 0.15, 0.06),
+        "gaussian": (gauss.model(), (gauss.data,), 10.0, 7e-4),
+        "logistic": (*logistic(), 3.0, 3e-3),
+    }
+
+
+def cpu_per_call(call, seconds=2.0):
+    """Median over five rounds of the CPU seconds of a call."""
+    call()
+    start = time.perf_counter()
+    call()
+    calls = max(1, int(seconds / 5 / (time.perf_counter() - start)))
+    rounds = []
+    for _ in range(5):
+        start = time.process_time()
+        for _ in range(calls):
+            call()
+        rounds.append((time.process_time() - start) / calls)
+    return float(np.median(rounds))
+
+
+def time_penalty(model, clip_logp, step_size, seconds):
+    with model:
+        step = pmdp.DPPenalty(
+            epsilon=4, delta=1e-6, chains=1, clip_logp=clip_logp, step_size=step_size
+        )
+    step.setup_chain(np.random.default_rng(0), 0, 10**7)
+    state = {"point": model.initial_point()}
+
+    def iterate():
+        state["point"], _ = step.step(state["point"])
+
+    return cpu_per_call(iterate, seconds)
+
+
+def time_bare_ratio(model, step_size, seconds):
+    space = FlatSpace(model)
+    logp = model.logp(vars=model.observed_RVs)
+    (new, new_logp), (old, old_logp) = space.on_vector([logp]), space.on_vector([logp])
+    ratio = pm.compile([new, old], new_logp[0] - old_logp[0])
+    ratio.trust_input = True
+    rng = np.random.default_rng(0)
+    moves = [space.start + step_size * rng.normal(size=space.size) for _ in range(8)]
+    turn = iter(range(10**9))
+
+    def evaluate():
+        i = next(turn)
+        ratio(moves[i % 8], moves[(i + 1) % 8])
+
+    return cpu_per_call(evaluate, seconds)
+
+
+def jax_log_likelihood(name, data):
+    import jax
+    import jax.numpy as jnp
+
+    data = [jnp.asarray(array) for array in data]
+    if name == "banana":
+        x = data[0]
+
+        def banana(theta):
+            height = theta[1] + 20 * theta[0] ** 2
+            return -((x[:, 0] - theta[0]) ** 2) / 4000 - (x[:, 1] - height) ** 2 / 5000
+
+        return banana, 2
+    if name == "gaussian":
+        covariance = pmdp.datasets.correlated_gaussian(N).covariance * N  # the prior is flat
+        whiten = jnp.asarray(np.linalg.inv(np.linalg.cholesky(covariance)).T)
+        white = data[0] @ whiten
+        return lambda theta: -((white - theta @ whiten) ** 2).sum(1) / 2, 10
+    X, y = data
+    return lambda theta: -jax.nn.softplus(jnp.where(y == 1, -1.0, 1.0) * (X @ theta)), 10
+
+
+def time_jax(name, data, clip_logp, step_size, chains, seconds):
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+    log_likelihood, size = jax_log_likelihood(name, data)
+
+    def iteration(state, key):
+        theta, old = state
+        k1, k2, k3 = jax.random.split(key, 3)
+        proposal = theta + step_size * jax.random.normal(k1, (size,))
+        distance = jnp.linalg.norm(proposal - theta)
+        bound = clip_logp * distance
+        new = log_likelihood(proposal)
+        sd = 20.0 * bound
+        ratio = jnp.clip(new - old, -bound, bound).sum() + sd * jax.random.normal(k2)
+        prior = ((theta**2).sum() - (proposal**2).sum()) / 2000
+        accept = jnp.log(jax.random.uniform(k3)) < ratio + prior - sd**2 / 2
+        kept = jnp.where(accept, proposal, theta), jnp.where(accept, new, old)
+        return kept, None
+
+    def run(theta, key):
+        keys = jax.random.split(key, 20)
+        return jax.lax.scan(iteration, (theta, log_likelihood(theta)), keys)[0][0]
+
+    jitted = jax.jit(jax.vmap(run))
+    thetas = jnp.zeros((chains, size))
+    keys = jax.random.split(jax.random.key(0), chains)
+    seconds_a_call = cpu_per_call(lambda: jitted(thetas, keys).block_until_ready(), seconds)
+    return seconds_a_call / (21 * chains)
+
+
+def main(seconds: float = 2.0) -> list[dict]:
+    rows = []
+    for name, (model, data, clip_logp, step_size) in problems().items():
+        row = {
+            "problem": name,
+            "n": N,
+            "penalty_ms": 1e3 * time_penalty(model, clip_logp, step_size, seconds),
+            "bare_ratio_ms": 1e3 * time_bare_ratio(model, step_size, seconds),
+        }
+        row["penalty_over_bare"] = row["penalty_ms"] / row["bare_ratio_ms"]
+        try:
+            for chains in (1, 4):
+                row[f"jax_{chains}_chains_ms"] = 1e3 * time_jax(
+                    name, data, clip_logp, step_size, chains, seconds
+                )
+        except ImportError:
+            pass
+        rows.append(row)
+        print("  ".join(f"{k}={v:.3g}" if isinstance(v, float) else f"{v}" for k, v in row.items()))
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "dp_penalty.json").write_text(json.dumps(rows, indent=1))
+    return rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""A step's part of a budget: how much noise each chain needs, and how many looks it may take."""
+
+import math
+import os
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from pymc_dp.accounting.budget import Neighbours, PrivacyBudget, record_weight
+from pymc_dp.accounting.composition import GaussianQueries
+from pymc_dp.accounting.errors import PrivacyError
+from pymc_dp.accounting.ledger import Ledger
+
+
+class PrivacySpent(tuple[float, float]):
+    """The guarantee that holds so far, ``(epsilon, delta)``, and what it is made of.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        Everything claimed from the budget together; ``(inf, 1)`` for a simulation.
+    details : dict
+        ``mu`` (or ``batch_fraction``), ``iterations``, ``chains``, ``noise_multiplier``, clip
+        bounds, ``neighbours`` and whether it was a ``simulation``, of the step alone.
+    """
+
+    details: dict[str, Any]
+
+    def __new__(cls, epsilon: float, delta: float, **details: Any) -> "PrivacySpent":
+        """Make the pair."""
+        spent = super().__new__(cls, (epsilon, delta))
+        spent.details = details
+        return spent
+
+    @property
+    def epsilon(self) -> float:
+        """First part of the guarantee."""
+        return self[0]
+
+    @property
+    def delta(self) -> float:
+        """Second part of the guarantee."""
+        return self[1]
+
+    def __repr__(self) -> str:
+        rest = "".join(f", {name}={value!r}" for name, value in self.details.items())
+        return f"PrivacySpent(epsilon={self[0]!r}, delta={self[1]!r}{rest})"
+
+
+class Allowance:
+    """What a step may spend over all its chains.
+
+    Parameters
+    ----------
+    epsilon, delta : float, optional
+        A guarantee of the step's own; or
+    budget : PrivacyBudget, optional
+        one it shares.
+    chains : int
+        How many chains will be run, each of which claims an equal part.
+    share : float, optional
+        Part of the whole budget for this step; all that is left if not given.
+    neighbours : {"substitute", "add_remove"}, optional
+        Neighbour relation of the step's own guarantee.
+    simulation : bool
+        Reproducible noise and no guarantee, for research.
+    noise_multiplier : float, optional
+        Noise for a simulation, instead of a guarantee.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        budget: PrivacyBudget | None = None,
+        chains: int = 4,
+        share: float | None = None,
+        neighbours: Neighbours | None = None,
+        simulation: bool = False,
+        noise_multiplier: float | None = None,
+    ) -> None:
+        if chains < 1 or chains != int(chains):
+            raise ValueError(f"chains must be a whole number >= 1, not {chains!r}.")
+        _check_one_way(epsilon, delta, budget, simulation, noise_multiplier)
+        self.simulation, self.noise_multiplier = simulation, noise_multiplier
+        self.chains = int(chains)
+        if budget is None and epsilon is not None and delta is not None:
+            budget = PrivacyBudget(epsilon, delta, neighbours=neighbours or "substitute")
+        elif budget is not None and neighbours not in (None, budget.neighbours):
+            raise ValueError(
+                f"The budget's neighbours are {budget.neighbours!r}: write them there."
+            )
+        self.budget = budget
+        self.neighbours: Neighbours = budget.neighbours if budget else neighbours or "substitute"
+        self.record_weight = record_weight(self.neighbours)
+        if budget is not None and share is None:
+            share = 1.0 if simulation else budget.unspent
+            if share <= 0:
+                raise PrivacyError(f"Nothing is left of {budget!r}.")
+        self.share = share or 1.0
+        # a simulation keeps its own books and is never charged to the budget
+        self._books = Ledger(None, math.inf, 1.0, self.neighbours) if simulation else None
+        self._key = f"step {secrets.token_hex(8)}"
+        self._close()
+
+    def _close(self) -> None:
+        self._looks: Iterator[int] = iter(())
+        self._owner = -1
+        self.generator: np.random.Generator | None = None
+
+    def open(
+        self, iterations: int, rng: np.random.Generator, fraction: float = 1.0
+    ) -> GaussianQueries:
+        """Claim a chain's part before its data is touched, and grant that many looks.
+
+        Parameters
+        ----------
+        iterations : int
+            Looks at the data that the chain will take, tuning included.
+        rng : numpy.random.Generator
+            The chain's generator, from which a simulation takes its noise.
+        fraction : float
+            Batch size over number of records.
+        """
+        self._close()
+        if self.noise_multiplier is not None:
+            queries = GaussianQueries(self.noise_multiplier, iterations, fraction)
+        else:
+            assert self.budget is not None
+            part = self.share / self.chains
+            queries = self.budget.gaussian_queries(iterations, part, fraction)
+        if self._books is not None:
+            self._books.claim(queries, self._key, lambda claims: True)
+            self.generator = rng.spawn(1)[0]
+        else:
+            assert self.budget is not None
+            self.budget.claim(queries, self._key)
+        self._owner = os.getpid()
+        self._looks = iter(range(iterations))
+        return queries
+
+    def look(self) -> None:
+        """Take one look, or refuse: only the process that claimed may, and only as often."""
+        if self._owner != os.getpid() or next(self._looks, None) is None:
+            raise PrivacyError(
+                "This step has not claimed budget for another iteration: run it by pm.sample or "
+                "pymc_dp.sample, which tell it the number of iterations (setup_chain). Claims do "
+                "not pass to copies or forked processes."
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        for name in ("_looks", "_owner", "generator"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._close()
+
+    def check_chains(self, chains: int) -> None:
+        """Refuse more chains than are left, before the first one starts."""
+        if self.budget is None or self._books is not None:
+            return
+        used = len(self.budget.claims(self._key))
+        if used + chains > self.chains:
+            raise PrivacyError(
+                f"{chains} chains asked for, {self.chains - used} left of the chains={self.chains} "
+                "that share the budget: a claimed share is never given back. Write chains= in the "
+                "step for all chains of all runs together."
+            )
+
+    def spent(self, **details: Any) -> PrivacySpent:
+        """Tell the guarantee that holds so far, with a step's own details."""
+        if self._books is not None:
+            claims, pair = self._books.claims(), (math.inf, 1.0)
+        else:
+            assert self.budget is not None
+            claims = self.budget.claims(self._key)
+            pair = (self.budget.spent, self.budget.delta)
+        if any(queries.fraction < 1 for queries in claims):
+            details["batch_fraction"] = claims[0].fraction
+        else:
+            details["mu"] = math.fsum(queries.mu for queries in claims)
+        return PrivacySpent(
+            *pair,
+            iterations=sum(queries.iterations for queries in claims),
+            chains=len(claims),
+            noise_multiplier=max((queries.noise_multiplier for queries in claims), default=0.0),
+            neighbours=self.neighbours,
+            simulation=self.simulation,
+            **details,
+        )
+
+
+def _check_one_way(
+    epsilon: float | None,
+    delta: float | None,
+    budget: PrivacyBudget | None,
+    simulation: bool,
+    noise_multiplier: float | None,
+) -> None:
+    if noise_multiplier is not None and not simulation:
+        raise ValueError(
+            "noise_multiplier= sets noise without a guarantee and is for research: write "
+            "simulation=True beside it, or epsilon= and delta= instead."
+        )
+    ways = [epsilon is not None or delta is not None, budget is not None]
+    ways.append(noise_multiplier is not None)
+    if sum(ways) != 1 or (epsilon is None) != (delta is None):
+        raise ValueError(
+            "Write exactly one of epsilon= with delta=, budget=PrivacyBudget(...), or, in a "
+            "simulation, noise_multiplier=."
+        )

@@ -1,0 +1,61 @@
+"""The door through which numbers computed from confidential data leave: Gaussian noise on integers.
+
+Sums of clipped values are held as whole numbers of a public unit, so they are exact, one record's
+influence on them is exact too, and the set of values that can come out does not depend on the data.
+What is not covered: the noise is a rounded float Gaussian with about 50 exact bits and no mass
+beyond 16 standard deviations, not an exact discrete Gaussian.
+"""
+
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+LEVELS = 2**32
+"""Whole numbers between zero and a clip bound; public, the same for every data set."""
+
+
+def secret_generator() -> np.random.Generator:
+    """Make a random generator with a fresh seed from the operating system."""
+    seed = int.from_bytes(os.urandom(32), "little")
+    return np.random.Generator(np.random.PCG64DXSM(seed))
+
+
+def secret_normal(size: int) -> NDArray[np.float64]:
+    """Draw standard normals, every bit of them from the operating system.
+
+    Each is the sum of four inverse-CDF draws over two, so that the grid of the uniform draws cannot
+    be read off the result (Holohan and Braghin, 2021).
+    """
+    words = np.frombuffer(os.urandom(32 * size), dtype=np.uint64).reshape(size, 4)
+    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    return ndtri(uniform).sum(axis=1) / 2
+
+
+def release(total: int, sd: float, simulation: np.random.Generator | None = None) -> int:
+    """Add Gaussian noise to a whole number.
+
+    Parameters
+    ----------
+    total : int
+        Computed from confidential data.
+    sd : float
+        Standard deviation of the noise, in the same unit.
+    simulation : numpy.random.Generator, optional
+        Source of reproducible noise for research. Without it noise comes from the operating system.
+
+    Returns
+    -------
+    int
+        The noised number, which may be published at the price of ``sd``.
+
+    Examples
+    --------
+    >>> from pymc_dp.noise import LEVELS, release
+    >>> noisy = release(5 * LEVELS, sd=100.0 * LEVELS)
+    >>> isinstance(noisy, int)
+    True
+    """
+    draw = secret_normal(1)[0] if simulation is None else simulation.normal()
+    return int(total) + round(sd * float(draw))

@@ -1,0 +1,216 @@
+"""Interweaving: residuals are kept, the posterior stays exact, strong privacy does not slow it."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from scipy import integrate, special, stats
+
+import pymc_dp as pmdp
+from pymc_dp.records import record_blocks, record_variables
+from pymc_dp.steps.interweave import Interweaving, RandomWalk, interweaving_plan
+from pymc_dp.steps.residuals import rule_for
+from tests import oracles
+from tests.checks import assert_same_distribution
+from tests.sampling import draw, fewest_effective, values
+
+
+@pytest.mark.parametrize(
+    ("family", "old", "new"),
+    [
+        (pm.Normal, (0.5, 2.0), (-1.0, 0.3)),
+        (pm.Laplace, (0.5, 2.0), (-1.0, 0.3)),
+        (pm.Logistic, (0.5, 2.0), (-1.0, 0.3)),
+        (pm.Cauchy, (0.5, 2.0), (-1.0, 0.3)),
+        (pm.Gumbel, (0.5, 2.0), (-1.0, 0.3)),
+        (pm.Uniform, (0.5, 2.0), (-1.0, 4.0)),
+        (pm.Exponential, (0.5,), (3.0,)),
+        (pm.HalfNormal, (0.5,), (3.0,)),
+        (pm.Gamma, (2.5, 1.0), (2.5, 4.0)),
+        (pm.LogNormal, (0.5, 2.0), (-1.0, 0.3)),
+        (lambda: None, (), ()),
+    ],
+    ids=lambda v: getattr(v, "__name__", None),
+)
+def test_rules_keep_the_distribution_function(family, old, new):
+    # u = F(x; old) = F(x'; new)
+    if not old:
+        family = pm.StudentT
+        before, after = family.dist(4, mu=0.5, sigma=2.0), family.dist(4, mu=-1.0, sigma=0.3)
+    else:
+        before, after = family.dist(*old), family.dist(*new)
+    x = pm.draw(before, draws=50, random_seed=1)
+    rule = rule_for(before, lambda param: False)
+    moved = rule(
+        x, before.owner.op.dist_params(before.owner), after.owner.op.dist_params(after.owner)
+    )
+    u_before = pm.logcdf(before, x).eval()
+    u_after = pm.logcdf(after, moved).eval()
+    np.testing.assert_allclose(u_after, u_before, atol=1e-6)  # constants are in single precision
+
+
+def test_rule_of_the_multivariate_normal_keeps_the_whitened_residual():
+    rng = np.random.default_rng(0)
+    a, b = (np.cov(rng.normal(size=(3, 9))) for _ in range(2))
+    mean_a, mean_b = rng.normal(size=(2, 3))
+    before, after = pm.MvNormal.dist(mean_a, a), pm.MvNormal.dist(mean_b, b)
+    x = rng.normal(size=(6, 3))
+    rule = rule_for(before, lambda param: False)
+    params = [rv.owner.op.dist_params(rv.owner) for rv in (before, after)]
+    moved = rule(pt.as_tensor(x), *params).eval()
+
+    def residual(x, mean, cov):
+        return np.linalg.solve(np.linalg.cholesky(cov), (x - mean).T)
+
+    np.testing.assert_allclose(residual(moved, mean_b, b), residual(x, mean_a, a), atol=1e-10)
+
+
+def test_a_shape_parameter_that_moves_has_no_rule():
+    rv = pm.Gamma.dist(2.0, 1.0)
+    shape, scale = rv.owner.op.dist_params(rv.owner)
+    assert rule_for(rv, lambda param: param is shape) is None
+    assert rule_for(rv, lambda param: param is scale) is not None
+
+
+def plan_of(build):
+    with pm.Model() as model:
+        statistic = build()
+        pmdp.Privatized("s", statistic, pmdp.Laplace(scale=1), observed=1)
+    [block] = record_blocks(model, record_variables(model))
+    return interweaving_plan(model, block)
+
+
+def test_plans_and_reasons():
+    rules, parameters = plan_of(lambda: pm.Normal("x", pm.Normal("mu"), 1, shape=3).sum())
+    assert [rv.name for rv in rules] == ["x"]
+    assert [rv.name for rv in parameters] == ["mu"]
+    assert "no latent parameters" in plan_of(lambda: pm.Normal("x", 0, 1, shape=3).sum())
+    assert "'x' (Poisson)" in plan_of(
+        lambda: pm.Poisson("x", pm.Exponential("r", 1), shape=3).sum()
+    )
+    many = plan_of(lambda: pm.Normal("x", pm.Normal("mu", shape=40), 1, shape=40).sum())
+    assert "40 parameters" in many
+
+
+def test_regression_moves_y_with_x():
+    def build():
+        beta = pm.Normal("beta", shape=2)
+        spread = pm.HalfNormal("spread")
+        x = pm.Normal("x", 0, spread, shape=5)
+        y = pm.Normal("y", beta[0] + beta[1] * x, 1, shape=5)
+        return x @ y
+
+    rules, parameters = plan_of(build)
+    assert [rv.name for rv in rules] == ["x", "y"]
+    assert {rv.name for rv in parameters} == {"spread", "beta"}
+
+
+def test_moves_keep_residuals_in_a_model():
+    with pm.Model() as model:
+        sd = pm.HalfNormal("sd")
+        slope = pm.Normal("slope")
+        x = pm.Exponential("x", 1 / sd, shape=4)
+        y = pm.Normal("y", slope * x, sd, shape=4)
+        pmdp.Privatized("s", x @ y, pmdp.Laplace(scale=1), observed=1.0)
+    [block] = record_blocks(model, record_variables(model))
+    interweaving = Interweaving(model, interweaving_plan(model, block), None)
+    point = model.initial_point()
+    rng = np.random.default_rng(1)
+    for name in ("x_log__", "y"):
+        point[name] = rng.normal(size=4)
+    walk = RandomWalk.start(2)
+    walk.log_scale = 2.0
+    for _ in range(100):
+        after, _ = interweaving.step(point, rng, walk, tune=False)
+        if after is not point:
+            break
+
+    def residuals(p):
+        sd, x = np.exp(p["sd_log__"]), np.exp(p["x_log__"])
+        return np.concatenate([x / sd, (p["y"] - p["slope"] * x) / sd])
+
+    assert abs(after["slope"] - point["slope"]) > 1e-3
+    np.testing.assert_allclose(residuals(after), residuals(point), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("upper", "scale", "released", "prior_sd", "ends"),
+    [(5.0, 100.0, 80.0, 10.0, (-35, 35)), (0.5, 10.0, 5.0, 3.0, (-6, 12))],
+    ids=["strong privacy", "a third of the records beyond the clamp"],
+)
+def test_where_the_plain_sampler_does_not_move(upper, scale, released, prior_sd, ends):
+    # plain Algorithm 1 has 5 to 20 effective draws here; false-alarm rate 1e-5
+    n = 100
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, prior_sd)
+        x = pm.Normal("x", mu, 1, shape=n)
+        pmdp.Privatized(
+            "s", pmdp.clamp(x, -5, upper).sum(), pmdp.Laplace(scale=scale), observed=released
+        )
+    grid = np.linspace(*ends, 281)
+    likelihood = oracles.sum_likelihood(
+        released, n, oracles.ClampedNormal(1.0, -5, upper), oracles.Laplace(scale), grid
+    )
+    exact = oracles.posterior_from_likelihood(
+        grid, stats.norm.logpdf(grid, 0, prior_sd), likelihood
+    )
+    posterior = draw(model, draws=8000)
+    assert fewest_effective(posterior) > 400
+    assert_same_distribution(values(posterior, "mu"), exact.cdf)
+
+
+def test_records_that_stay_enter_the_ratio():
+    # y is discrete and has no rule; x moves under it: false-alarm rate 1e-5
+    n, released, scale = 3, 3.0, 0.2
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 2)
+        x = pm.Normal("x", mu, 1, shape=n)
+        y = pm.Bernoulli("y", logit_p=2 * x, shape=n)
+        pmdp.Privatized("s", y.sum() + 0 * x.sum(), pmdp.Laplace(scale=scale), observed=released)
+    grid = np.linspace(-9, 9, 361)
+    nodes = np.linspace(-10, 10, 2001)
+    share = np.array(
+        [
+            integrate.simpson(special.expit(2 * (m + nodes)) * stats.norm.pdf(nodes), x=nodes)
+            for m in grid
+        ]
+    )
+    counts = np.arange(n + 1)
+    likelihood = special.logsumexp(
+        stats.binom.logpmf(counts, n, share[:, None]) - np.abs(released - counts) / scale, axis=1
+    )
+    exact = oracles.posterior_from_likelihood(grid, stats.norm.logpdf(grid, 0, 2), likelihood)
+    assert_same_distribution(values(draw(model), "mu"), exact.cdf)
+
+
+def test_learned_while_tuning_and_frozen_afterwards():
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 2)
+        x = pm.Normal("x", mu, 1, shape=5)
+        pmdp.Privatized("s", x.sum(), pmdp.Gaussian(sigma=5), observed=3)
+        step = pmdp.RecordGibbs(rng=1)
+    step.setup_chain(1, 100, 100)
+    point = model.initial_point()
+    for _ in range(100):
+        point, stats_ = step.step(point)
+    learned = step.sampling_state.walks[0]
+    assert learned.count == 100
+    assert learned.cov[0, 0] > 0.05
+    step.stop_tuning()
+    for _ in range(10):
+        point, stats_ = step.step(point)
+    assert step.walks[0].count == 100
+    np.testing.assert_array_equal(step.walks[0].cov, learned.cov)
+    assert step.walks[0].log_scale == learned.log_scale
+    assert 0 <= stats_[0]["interweave_accept"] <= 1
+    step.setup_chain(1, 0, 100)
+    assert step.walks[0].count == 0
+    assert not step.tune
+
+
+def test_can_be_switched_off():
+    with pm.Model():
+        mu = pm.Normal("mu", 0, 2)
+        x = pm.Normal("x", mu, 1, shape=5)
+        pmdp.Privatized("s", x.sum(), pmdp.Gaussian(sigma=5), observed=3)
+        assert pmdp.RecordGibbs(interweave=False).walks == []

@@ -1,0 +1,150 @@
+"""The published tree has no data, nothing computed from it without noise, and says what it cost."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp as pmdp
+
+X = np.random.default_rng(0).normal(size=(50, 2))
+Y = np.random.default_rng(1).integers(0, 2, size=50)
+QUIET = {"cores": 1, "progressbar": False, "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def model():
+    with pm.Model(coords={"person": [f"name{i}" for i in range(50)]}) as model:
+        covariates = pm.Data("covariates", X, dims=("person", "feature"))
+        beta = pm.Normal("beta", 0, 1, shape=2)
+        pm.Deterministic("contrast", beta[0] - beta[1])
+        pm.Deterministic("fitted", covariates @ beta, dims="person")
+        pm.Deterministic("fitted_first_rows", X[:3] @ beta)
+        pm.Bernoulli("y", logit_p=covariates @ beta, observed=Y, dims="person")
+    return model
+
+
+def penalty(model, **kwargs):
+    with model:
+        return pmdp.DPPenalty(
+            **(
+                {"epsilon": 1, "delta": 1e-6, "chains": 2, "clip_logp": 2, "step_size": 0.3}
+                | kwargs
+            )
+        )
+
+
+def everything_in(tree):
+    for node in tree.subtree:
+        yield from node.attrs.items()
+        for name, variable in node.dataset.variables.items():
+            yield name, variable.values
+
+
+def test_sample_leaves_only_what_is_noised(model):
+    step = penalty(model)
+    with model:
+        tree = pmdp.sample(20, step=step, tune=5, discard_tuned_samples=False, **QUIET)
+    assert set(tree.children) == {
+        "posterior",
+        "sample_stats",
+        "warmup_posterior",
+        "warmup_sample_stats",
+    }
+    assert set(tree.posterior.data_vars) == {"beta", "contrast"}
+    assert set(tree.sample_stats.data_vars) == {"accepted", "noisy_log_ratio", "noise_sd"}
+    assert "person" not in tree.posterior.coords
+    names = {str(name) for name, _ in everything_in(tree)}
+    assert not names & {"sampling_time", "created_at"}
+    assert not any("name0" in str(value) for _, value in everything_in(tree))
+
+
+def test_the_guarantee_is_told(model):
+    step = penalty(model)
+    with model:
+        tree = pmdp.sample(30, tune=20, step=step, **QUIET)
+    spent = pmdp.privacy_spent(step)
+    epsilon, delta = spent
+    assert (epsilon, delta) == (spent.epsilon, spent.delta) == (pytest.approx(1.0), 1e-6)
+    told = {name.removeprefix("privacy_"): value for name, value in tree.attrs.items()}
+    assert told["epsilon"] == epsilon <= 1
+    assert told["iterations"] == 100
+    assert told["chains"] == 2
+    assert told["clip_logp"] == 2
+    assert told["neighbours"] == "substitute"
+    assert told["simulation"] == 0
+    assert told["mu"] == pytest.approx(100 / (2 * told["noise_multiplier"] ** 2))
+
+
+def test_half_the_chains_spend_less(model):
+    step = penalty(model)
+    with model:
+        pmdp.sample(10, step=step, chains=1, **QUIET)
+    assert 0.5 < pmdp.privacy_spent(step).epsilon < 0.8
+
+
+def test_plain_sample_warns_once_and_redact_repairs(model):
+    step = penalty(model)
+    with model, pytest.warns(pmdp.ConfidentialDataWarning) as warned:
+        raw = pm.sample(10, step=step, chains=2, **QUIET)
+    assert len(warned) == 1
+    assert "observed_data" in raw.children
+    assert "constant_data" in raw.children
+    for tree in (pmdp.redact(raw), pmdp.redact(raw, model)):  # outside the model's context
+        assert set(tree.children) == {"posterior", "sample_stats"}
+        assert set(tree.posterior.data_vars) == {"beta", "contrast"}
+    assert "observed_data" in raw.children
+
+
+def test_redact_cannot_make_other_draws_private(model):
+    with model:
+        raw = pm.sample(10, tune=10, chains=1, step=pm.Metropolis(), **QUIET)
+        with pytest.warns(pmdp.ConfidentialDataWarning, match="cannot make"):
+            tree = pmdp.redact(raw)
+    assert not set(tree.sample_stats.data_vars) & {"accept", "scaling"}
+
+
+def test_redact_must_know_the_model():
+    with pm.Model() as other:
+        pm.Normal("unheard_of")
+        raw = pm.sample(5, tune=5, chains=1, step=pm.Metropolis(), **QUIET)
+    with pytest.raises(ValueError, match="model=model"):
+        pmdp.redact(raw)
+    del other
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"var_names": ["fitted"]}, "'fitted'"),
+        ({"return_inferencedata": False}, "observed data"),
+        ({"idata_kwargs": {"log_likelihood": True}}, "log-likelihood"),
+    ],
+)
+def test_what_would_leak_is_refused_before_anything_is_spent(model, asked, message):
+    step = penalty(model)
+    with model, pytest.raises(pmdp.PrivacyError, match=message):
+        pmdp.sample(10, step=step, **asked, **QUIET)
+    assert pmdp.privacy_spent(step).epsilon == 0
+
+
+def test_variables_left_to_another_step_are_refused():
+    with pm.Model() as model:
+        a, b = pm.Normal("a"), pm.Normal("b")
+        pm.Normal("y", a + b, 1, observed=np.zeros(10))
+    step = penalty(model, vars=[a])
+    with model, pytest.raises(pmdp.PrivacyError, match="'b'"):
+        pmdp.sample(10, step=step, **QUIET)
+
+
+def test_two_steps_share_a_budget():
+    budget = pmdp.PrivacyBudget(1.0, 1e-6)
+    with pm.Model() as model:
+        a, b = pm.Normal("a"), pm.Normal("b")
+        pm.Normal("y", a + 2 * b, 1, observed=np.linspace(-1, 1, 30))
+    kwargs = {"epsilon": None, "delta": None, "budget": budget, "share": 0.5}
+    steps = [penalty(model, vars=[var], **kwargs) for var in (a, b)]
+    with model:
+        tree = pmdp.sample(15, step=steps, chains=2, **QUIET)
+    assert budget.spent == pytest.approx(1.0)
+    assert tree.attrs["privacy_0_epsilon"] == tree.attrs["privacy_1_epsilon"] == budget.spent
+    assert set(tree.posterior.data_vars) == {"a", "b"}

@@ -1,0 +1,159 @@
+"""What leaves a run is a function of the noised quantities alone.
+
+A run on one data set is recorded at the only door, ``noise.release``. A second run, on other data,
+gets the recorded answers. If everything that can be seen is the same bit for bit, nothing else got
+out.
+"""
+
+import logging
+import re
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytest
+from pymc.progress_bar.progress import MCMCProgressBarManager
+from pymc.step_methods.state import equal_dataclass_values
+
+import pymc_dp as pmdp
+from pymc_dp import noise
+
+
+def logistic(X, y):
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale", 1)
+        beta = pm.Normal("beta", 0, scale, shape=2)
+        pm.Deterministic("odds", pm.math.exp(beta[0]))
+        pm.Deterministic("fitted", pm.math.sigmoid(X @ beta))
+        pm.Bernoulli("y", logit_p=X @ beta, observed=y)
+    return model
+
+
+def one_data_set(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, 2)), rng.integers(0, 2, size=n)
+
+
+def ugly_data_set(n=60):
+    X, y = one_data_set(n, seed=1)
+    X[0], X[1], X[2] = np.nan, np.inf, 1e300
+    return 100 * X, y
+
+
+def watch(model, release, monkeypatch, caplog, **kwargs):
+    """Everything a bystander sees of a run."""
+    shown = []
+    monkeypatch.setattr(noise, "release", release)
+    monkeypatch.setattr(
+        MCMCProgressBarManager, "update", lambda self, **seen: shown.append(repr(seen))
+    )
+    with model:
+        # little noise, so that moves are accepted
+        step = pmdp.DPPenalty(epsilon=200, delta=1e-3, chains=2, **kwargs)
+    caplog.clear()
+    with model, caplog.at_level(logging.DEBUG), warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        tree = pmdp.sample(40, tune=5, cores=1, step=step, random_seed=3)
+    # elapsed time is not covered by the guarantee, and is not compared
+    said = [re.sub(r"took [\d.]+ seconds", "", record.getMessage()) for record in caplog.records]
+    return {
+        "tree": tree,
+        "state": step.sampling_state,
+        "log": said,
+        "progress": shown,
+        "warnings": [str(warning.message) for warning in warned],
+        "spent": repr(pmdp.privacy_spent(step)),
+    }
+
+
+def assert_same_run(first, second):
+    assert first["tree"].identical(second["tree"])
+    assert first["tree"].attrs == second["tree"].attrs
+    assert equal_dataclass_values(first["state"], second["state"])
+    for what in ("log", "progress", "warnings", "spent"):
+        assert first[what] == second[what]
+
+
+def recorder(transcript):
+    release = noise.release
+
+    def record(total, sd, simulation=None):
+        answer = release(total, sd, simulation)
+        transcript.append((sd, answer))
+        return answer
+
+    return record
+
+
+def player(transcript):
+    answers = iter(transcript)
+
+    def play(total, sd, simulation=None):
+        asked, answer = next(answers)
+        assert asked == sd  # the noise level, too, must not depend on the data
+        return answer
+
+    return play
+
+
+VARIANTS = {
+    "joint": {},
+    "component": {"proposal": "component"},
+    "guided": {"proposal": "guided"},
+    "tempered": {"tempering": 0.5},
+    "batch": {"batch_size": 20, "tempering": 0.2},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_other_data_with_the_same_answers_gives_the_same_run(variant, monkeypatch, caplog):
+    kwargs = {"clip_logp": 2.0, "step_size": 0.3} | VARIANTS[variant]
+    transcript = []
+    with monkeypatch.context() as patch:
+        release = recorder(transcript)
+        first = watch(logistic(*one_data_set()), release, patch, caplog, **kwargs)
+    with monkeypatch.context() as patch:
+        second = watch(logistic(*ugly_data_set()), player(transcript), patch, caplog, **kwargs)
+    assert len(transcript) == 2 * 45
+    assert 0 < float(first["tree"].sample_stats["accepted"].mean()) < 1
+    assert_same_run(first, second)
+
+
+def test_the_number_of_records_does_not_show_under_add_remove(monkeypatch, caplog):
+    kwargs = {"clip_logp": 2.0, "step_size": 0.3, "neighbours": "add_remove"}
+    transcript = []
+    with monkeypatch.context() as patch:
+        first = watch(logistic(*one_data_set()), recorder(transcript), patch, caplog, **kwargs)
+    with monkeypatch.context() as patch:
+        one_more = logistic(*one_data_set(61))
+        second = watch(one_more, player(transcript), patch, caplog, **kwargs)
+    assert_same_run(first, second)
+
+
+def test_the_seed_does_not_fix_the_noise():
+    model = logistic(*one_data_set())
+    runs = []
+    for _ in range(2):
+        with model:
+            step = pmdp.DPPenalty(epsilon=3, delta=1e-6, chains=1, clip_logp=2.0, step_size=0.3)
+            tree = pmdp.sample(20, cores=1, step=step, random_seed=3, progressbar=False, quiet=True)
+        runs.append(tree.sample_stats)
+    # the first proposal follows the seed, its noise does not
+    assert runs[0]["noise_sd"][0, 0] == runs[1]["noise_sd"][0, 0]
+    assert runs[0]["noisy_log_ratio"][0, 0] != runs[1]["noisy_log_ratio"][0, 0]
+
+
+def test_a_simulation_is_reproducible_and_says_so():
+    model = logistic(*one_data_set())
+    trees = []
+    for _ in range(2):
+        with model:
+            step = pmdp.DPPenalty(
+                simulation=True, noise_multiplier=2.0, chains=1, clip_logp=2.0, step_size=0.3
+            )
+            trees.append(
+                pmdp.sample(20, cores=1, step=step, random_seed=3, progressbar=False, quiet=True)
+            )
+    assert trees[0].identical(trees[1])
+    assert trees[0].attrs["privacy_simulation"] == 1
+    assert trees[0].attrs["privacy_epsilon"] == np.inf

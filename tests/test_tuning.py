@@ -1,0 +1,72 @@
+"""Suggested settings behave as forecast; the clip fraction is paid for."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp as pmdp
+
+
+def logistic(n, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    y = rng.random(n) < 1 / (1 + np.exp(-X @ [1.0, -1.0]))
+    with pm.Model() as model:
+        beta = pm.Normal("beta", 0, 1, shape=2)
+        pm.Bernoulli("y", logit_p=X @ beta, observed=y.astype(int))
+    return model
+
+
+def test_forecast_from_synthetic_data_comes_true():
+    found = pmdp.suggest(4.0, 1e-6, n=4000, dim=2, chains=1, synthetic=logistic(400, seed=5))
+    model = logistic(4000, seed=0)
+    with model:
+        step = pmdp.DPPenalty(
+            epsilon=4.0,
+            delta=1e-6,
+            chains=1,
+            simulation=True,
+            clip_logp=found.clip_logp,
+            step_size=found.step_size,
+        )
+        tree = pmdp.sample(
+            found.draws,
+            step=step,
+            cores=1,
+            random_seed=1,
+            initvals={"beta": np.array([1.0, -1.0])},
+            progressbar=False,
+            quiet=True,
+        )
+    stats = tree.sample_stats
+    assert 0.5 < float(stats["noise_sd"].mean()) / found.noise_sd < 1.5
+    # forecast .23; a wide band, as the forecast is for a round posterior
+    assert 0.12 < float(stats["accepted"].mean()) < 0.45
+
+
+def test_more_budget_and_more_records_give_more_draws():
+    few = pmdp.suggest(1.0, 1e-6, n=1000, dim=3)
+    assert pmdp.suggest(4.0, 1e-6, n=1000, dim=3).draws > few.draws
+    assert pmdp.suggest(1.0, 1e-6, n=10_000, dim=3).effective_draws > 5 * few.effective_draws
+    assert pmdp.suggest(1.0, 1e-6, n=1000, dim=3, prior_sd=10).step_size > few.step_size
+
+
+def test_clip_fraction_is_near_the_truth_and_costs_its_share():
+    budget = pmdp.PrivacyBudget(8.0, 1e-6)
+    y = np.concatenate([np.zeros(6000), np.full(2000, 50.0)])
+    with pm.Model():
+        mu = pm.Normal("mu", 0, 1)
+        pm.Normal("y", mu, 1, observed=y)
+        step = pmdp.DPPenalty(budget=budget, share=0.5, clip_logp=5, step_size=0.01)
+    found = pmdp.clip_fraction(step, budget, share=0.25, random_seed=1)
+    # six standard deviations of the noise: false alarm below 1e-8
+    assert found.fraction == pytest.approx(0.25, abs=6 * found.sd)
+    assert found.sd < 0.01
+    assert budget.unspent == pytest.approx(0.75)
+    with pytest.raises(pmdp.PrivacyError):
+        pmdp.clip_fraction(step, budget, share=0.9)
+
+
+def test_clip_fraction_under_add_remove_is_refused():
+    with pytest.raises(ValueError, match="substitute"):
+        pmdp.clip_fraction(None, pmdp.PrivacyBudget(1.0, 1e-6, neighbours="add_remove"))
