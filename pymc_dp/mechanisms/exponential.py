@@ -40,9 +40,8 @@ class ExponentialMechanism(Mechanism):
     log_normaliser : callable, optional
         Instead of `candidates`, for a continuous choice: ``log_normaliser(statistic)``, the log of
         the integral of ``exp(epsilon u / (2 sensitivity))`` over r. Pass as the statistic the sums
-        that it needs.
-    ndim : int
-        For a continuous choice, 0 where a number is released and 1 where a vector is.
+        that it needs. The released value is then a number; for a vector write a
+        :class:`~pymc_dp.CustomMechanism`.
 
     Examples
     --------
@@ -68,7 +67,6 @@ class ExponentialMechanism(Mechanism):
         *,
         candidates: ArrayLike | None = None,
         log_normaliser: Callable[[Any], Any] | None = None,
-        ndim: int = 0,
     ) -> None:
         if not callable(utility):
             raise TypeError(f"Write a function of (statistic, candidate), not {utility!r}.")
@@ -82,7 +80,7 @@ class ExponentialMechanism(Mechanism):
         self.epsilon = float(positive("epsilon", epsilon))
         self.sensitivity = positive("sensitivity", sensitivity)
         self.candidates = None if candidates is None else _checked_candidates(candidates)
-        self._ndim = ndim if self.candidates is None else self.candidates.ndim - 1
+        self._ndim = 0 if self.candidates is None else self.candidates.ndim - 1
 
     def score(self, totals: TensorVariable) -> TensorVariable:
         """Score of a candidate from what is summed over the records for it."""
@@ -93,8 +91,8 @@ class ExponentialMechanism(Mechanism):
         released, statistic = pt.as_tensor(released, dtype="float64"), pt.as_tensor(statistic)
         if self.candidates is None:
             assert self._log_normaliser is not None
-            own = pt.atleast_1d(pt.as_tensor(self._utility(statistic, released)))
-            return pt.concatenate([own, pt.atleast_1d(self._log_normaliser(statistic))])
+            own = pt.as_tensor(self._utility(statistic, released))
+            return pt.stack([own, pt.as_tensor(self._log_normaliser(statistic))])
         candidate = pt.tensor("candidate", dtype="float64", shape=self.candidates.shape[1:])
         utility = pt.as_tensor(self._utility(statistic, candidate)).astype("float64")
         return vectorize_graph(utility, {candidate: pt.as_tensor(self.candidates)})
@@ -104,14 +102,11 @@ class ExponentialMechanism(Mechanism):
         released = pt.as_tensor(released)
         factor = self.epsilon / (2 * float(self.sensitivity))  # type: ignore[arg-type]
         if self.candidates is None:
-            own = totals[:-1] if self._vector_totals else totals[0]
-            return factor * self.score(own) - totals[-1]
+            return factor * self.score(totals[0]) - totals[1]
         log_p = pt.special.log_softmax(factor * self.score(totals), axis=-1)
         same = pt.eq(self.candidates, released)
         chosen = same.all(axis=-1) if self.candidates.ndim > 1 else same
         return pt.switch(chosen.any(), log_p[pt.argmax(chosen)], -np.inf)
-
-    _vector_totals = False
 
     def logp(self, released: Any, statistic: Any) -> TensorVariable:
         """Symbolic log-probability, or log-density, of the released value."""
@@ -120,8 +115,7 @@ class ExponentialMechanism(Mechanism):
     def draw(self, statistic: TensorVariable, rng: Any) -> tuple[Any, TensorVariable]:
         """Symbolic draw of a candidate."""
         if self.candidates is None:
-            zeros = pt.zeros([1] * self._ndim) if self._ndim else pt.zeros(())
-            return cannot_draw(f"{type(self).__name__} without candidates", zeros, rng)
+            return cannot_draw(f"{type(self).__name__} without candidates", pt.zeros(()), rng)
         p = pt.special.softmax(self._scaled_scores(statistic), axis=-1)
         rng, position = pt.random.categorical(p, rng=rng, return_next_rng=True)
         return rng, pt.as_tensor(self.candidates)[position]
@@ -133,7 +127,7 @@ class ExponentialMechanism(Mechanism):
     def support_point(self, statistic: TensorVariable) -> TensorVariable:
         """Return the first candidate."""
         if self.candidates is None:
-            return pt.zeros([1] * self._ndim)
+            return pt.zeros(())
         return pt.as_tensor(self.candidates[0])
 
     def release(self, statistic: ArrayLike) -> NDArray[np.float64]:
@@ -154,20 +148,15 @@ class ExponentialMechanism(Mechanism):
 
     def released_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Shape of one candidate."""
-        return (-1,) * self._ndim if self.candidates is None else self.candidates.shape[1:]
+        return () if self.candidates is None else self.candidates.shape[1:]
 
     def checked_release(self, name: str, value: NDArray, shape: tuple[int, ...]) -> NDArray:
         """Insist on one of the candidates."""
         value = np.asarray(value, dtype=np.float64)
+        check_shape(name, value, self.released_shape(()))
         check_finite(name, value)
         if self.candidates is None:
-            if value.ndim != self._ndim:
-                raise ValueError(
-                    f"The released value of {name!r} has {value.ndim} axes: write ndim={value.ndim}"
-                    f" where {type(self).__name__} is made."
-                )
             return value
-        check_shape(name, value, self.candidates.shape[1:])
         same = np.reshape(self.candidates == value, (len(self.candidates), -1)).all(axis=1)
         if not same.any():
             raise ValueError(
@@ -232,7 +221,6 @@ class KNormGradient(ExponentialMechanism):
         candidates: ArrayLike | None = None,
         log_normaliser: Callable[[Any], Any] | None = None,
         order: float = 2,
-        ndim: int = 0,
     ) -> None:
         if order not in (1, 2, np.inf):
             raise ValueError(f"order of the norm must be 1, 2 or np.inf, got {order!r}.")
@@ -242,10 +230,8 @@ class KNormGradient(ExponentialMechanism):
             sensitivity,
             candidates=candidates,
             log_normaliser=log_normaliser,
-            ndim=ndim,
         )
         self.order = order
-        self._vector_totals = self._ndim > 0
 
     def score(self, totals: TensorVariable) -> TensorVariable:
         """Negative norm of the gradient."""
