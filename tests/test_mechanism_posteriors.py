@@ -48,10 +48,11 @@ SUMS = {
         4,
         discrete_gaussian(1.3).pmf(4 - ONES),
     ),
-    "Laplace clamped at zero": (
-        pmdp.Laplace(scale=1.5).clamped(lower=0),
-        0.0,
-        stats.laplace(ONES, 1.5).cdf(0),
+    # inside the range of the sum: beyond it a Laplace tail is a multiple of the density
+    "Laplace clamped": (
+        pmdp.Laplace(scale=1.5).clamped(lower=4),
+        4.0,
+        stats.laplace(ONES, 1.5).cdf(4),
     ),
     "Gaussian rounded": (
         pmdp.Gaussian(sigma=1.5).rounded(5),
