@@ -11,12 +11,11 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
-from scipy.special import ndtri
 
 from pymc_dp.accounting.gaussian import gaussian_epsilon, gaussian_sigma
+from pymc_dp.entropy import system_normal
 from pymc_dp.mechanisms.additive import AdditiveNoise
-from pymc_dp.mechanisms.base import Guarantee, check_one_way, positive
-from pymc_dp.mechanisms.entropy import system_uniform, warn_floating_point
+from pymc_dp.mechanisms.base import Guarantee, check_one_way, positive, warn_floating_point
 
 __all__ = ["Gaussian"]
 
@@ -120,7 +119,7 @@ class Gaussian(AdditiveNoise):
     def noisy(self, value: NDArray, noise: NDArray[np.float64]) -> NDArray[np.float64]:
         """Add noise by inversion, with a warning about floating-point numbers."""
         warn_floating_point(self)
-        return value + noise * ndtri(system_uniform(noise.shape))
+        return value + noise * system_normal(noise.shape)
 
     def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
         """Rho for an l2 sensitivity, or for one sensitivity a component.

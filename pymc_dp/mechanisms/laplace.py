@@ -11,9 +11,9 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.entropy import system_uniform
 from pymc_dp.mechanisms.additive import AdditiveNoise
-from pymc_dp.mechanisms.base import Guarantee, check_one_way, positive
-from pymc_dp.mechanisms.entropy import system_uniform, warn_floating_point
+from pymc_dp.mechanisms.base import Guarantee, check_one_way, positive, warn_floating_point
 
 __all__ = ["Laplace"]
 

@@ -14,6 +14,7 @@ from pymc.util import RandomGenerator
 from pymc_dp import noise
 from pymc_dp.accounting.allowance import Allowance
 from pymc_dp.accounting.budget import Neighbours, PrivacyBudget
+from pymc_dp.entropy import system_generator
 from pymc_dp.kernels.penalty import batch_query, clipped_total, log_acceptance
 from pymc_dp.steps.curator import CuratorStep
 
@@ -235,7 +236,7 @@ class DPPenalty(CuratorStep):
     def _batch_log_ratio(self, theta: Vector, proposal: Vector, bound: float) -> NoisyRatio:
         assert self.batch_size is not None
         # which records are used must stay as secret as the noise
-        chance = self.allowance.generator or noise.secret_generator()
+        chance = self.allowance.generator or system_generator()
         n = self.likelihood.n_records
         index = chance.choice(n, self.batch_size, replace=False, shuffle=False)
         new, old = self.likelihood.batch(proposal, index), self.likelihood.batch(theta, index)
