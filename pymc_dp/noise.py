@@ -7,11 +7,12 @@ beyond 16 standard deviations, not an exact discrete Gaussian.
 """
 
 import os
+import struct
+from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import ndtri
 
+_inverse_cdf = NormalDist().inv_cdf
 LEVELS = 2**32
 """Whole numbers between zero and a clip bound; public, the same for every data set."""
 
@@ -22,15 +23,14 @@ def secret_generator() -> np.random.Generator:
     return np.random.Generator(np.random.PCG64DXSM(seed))
 
 
-def secret_normal(size: int) -> NDArray[np.float64]:
-    """Draw standard normals, every bit of them from the operating system.
+def secret_normal() -> float:
+    """Draw a standard normal, every bit of it from the operating system.
 
-    Each is the sum of four inverse-CDF draws over two, so that the grid of the uniform draws cannot
+    It is the sum of four inverse-CDF draws over two, so that the grid of the uniform draws cannot
     be read off the result (Holohan and Braghin, 2021).
     """
-    words = np.frombuffer(os.urandom(32 * size), dtype=np.uint64).reshape(size, 4)
-    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    return ndtri(uniform).sum(axis=1) / 2
+    words = struct.unpack("<4Q", os.urandom(32))
+    return sum(_inverse_cdf(((word >> 12) + 0.5) * 2.0**-52) for word in words) / 2
 
 
 def release(total: int, sd: float, simulation: np.random.Generator | None = None) -> int:
@@ -57,5 +57,5 @@ def release(total: int, sd: float, simulation: np.random.Generator | None = None
     >>> isinstance(noisy, int)
     True
     """
-    draw = secret_normal(1)[0] if simulation is None else simulation.normal()
-    return int(total) + round(sd * float(draw))
+    draw = secret_normal() if simulation is None else float(simulation.normal())
+    return int(total) + round(sd * draw)
