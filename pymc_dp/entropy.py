@@ -12,9 +12,9 @@ __all__ = ["system_generator", "system_normal", "system_uniform"]
 
 
 def system_uniform(shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Draw uniforms strictly inside (0, 1), on a grid of step 2^-53."""
-    bits = np.frombuffer(os.urandom(8 * int(np.prod(shape))), dtype=np.uint64) >> np.uint64(11)
-    return ((bits.astype(np.float64) + 0.5) * 2.0**-53).reshape(shape)
+    """Draw uniforms strictly inside (0, 1), the midpoints of a grid of step 2^-52."""
+    bits = np.frombuffer(os.urandom(8 * int(np.prod(shape))), dtype=np.uint64) >> np.uint64(12)
+    return ((bits.astype(np.float64) + 0.5) * 2.0**-52).reshape(shape)
 
 
 def system_normal(shape: tuple[int, ...]) -> NDArray[np.float64]:
