@@ -20,6 +20,7 @@ from pymc_dp.mechanisms import Mechanism
 from pymc_dp.records import RecordBlock, length_of, record_blocks, record_variables
 from pymc_dp.release import Release, releases
 from pymc_dp.sensitivity import Sensitivity, check_declared, derive_sensitivity
+from pymc_dp.steps.interweave import interweaving_plan
 
 __all__ = ["ExplainedRelease", "Explanation", "explain"]
 
@@ -96,6 +97,9 @@ class Explanation:
         For every record variable, other parts of the model that depend on it.
     steps : dict
         The step that ``pm.sample`` picks for every variable.
+    interweaving : dict
+        For the records of every block, the parameters that move along with them (see
+        :class:`~pymc_dp.RecordGibbs`), or why none do.
     problems : list of str
         Why a release cannot be sampled by :class:`~pymc_dp.RecordGibbs`.
     """
@@ -104,6 +108,7 @@ class Explanation:
     releases: list[ExplainedRelease]
     other_terms: dict[str, list[str]]
     steps: dict[str, str]
+    interweaving: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
@@ -115,6 +120,7 @@ class Explanation:
         for release in self.releases:
             lines += [f"  {line}" for line in str(release).splitlines()]
         lines += ["Steps"] + [f"  {name}: {step}" for name, step in self.steps.items()]
+        lines += [f"  {names} {text}" for names, text in self.interweaving.items()]
         lines += ["Problems", *(f"  {text}" for text in self.problems)] if self.problems else []
         return "\n".join(lines)
 
@@ -152,6 +158,7 @@ def explain(model: pm.Model | None = None) -> Explanation:
     Steps
       mu: NUTS
       x: RecordGibbs
+      x interweaved with mu
     """
     model = pm.modelcontext(model)
     records = record_variables(model)
@@ -187,6 +194,10 @@ def explain(model: pm.Model | None = None) -> Explanation:
         releases=explained,
         other_terms={block.names: list(block.terms) for block in blocks if block.terms},
         steps={str(rv.name): step_of[model.rvs_to_values[rv]] for rv in model.free_RVs},
+        interweaving={
+            ", ".join(str(rv.name) for rv in block.records): _interweaving(model, block)
+            for block in blocks
+        },
         problems=problems,
     )
 
@@ -211,6 +222,13 @@ def _explained(
 
 def _names(graph: TensorVariable, block: RecordBlock) -> list[str]:
     return [str(rv.name) for rv in direct_inputs([graph], block.records)]
+
+
+def _interweaving(model: pm.Model, block: RecordBlock) -> str:
+    plan = interweaving_plan(model, block)
+    if isinstance(plan, str):
+        return f"not interweaved: {plan}"
+    return f"interweaved with {', '.join(str(parameter.name) for parameter in plan[1])}"
 
 
 _INFIX: dict[type, str] = {

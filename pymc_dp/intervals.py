@@ -38,7 +38,7 @@ class UnboundedError(ValueError):
 
 
 #: for graphs that are evaluated once and not worth compiling
-ONCE = Mode(linker="py", optimizer=None)
+ONCE = Mode(linker="py", optimizer="fast_compile")
 
 Interval = tuple[Any, Any]
 

@@ -6,31 +6,12 @@ What is not covered: the noise is a rounded float Gaussian with about 50 exact b
 beyond 16 standard deviations, not an exact discrete Gaussian.
 """
 
-import os
-
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import ndtri
+
+from pymc_dp.entropy import system_normal
 
 LEVELS = 2**32
 """Whole numbers between zero and a clip bound; public, the same for every data set."""
-
-
-def secret_generator() -> np.random.Generator:
-    """Make a random generator with a fresh seed from the operating system."""
-    seed = int.from_bytes(os.urandom(32), "little")
-    return np.random.Generator(np.random.PCG64DXSM(seed))
-
-
-def secret_normal(size: int) -> NDArray[np.float64]:
-    """Draw standard normals, every bit of them from the operating system.
-
-    Each is the sum of four inverse-CDF draws over two, so that the grid of the uniform draws cannot
-    be read off the result (Holohan and Braghin, 2021).
-    """
-    words = np.frombuffer(os.urandom(32 * size), dtype=np.uint64).reshape(size, 4)
-    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    return ndtri(uniform).sum(axis=1) / 2
 
 
 def release(total: int, sd: float, simulation: np.random.Generator | None = None) -> int:
@@ -57,5 +38,5 @@ def release(total: int, sd: float, simulation: np.random.Generator | None = None
     >>> isinstance(noisy, int)
     True
     """
-    draw = secret_normal(1)[0] if simulation is None else simulation.normal()
+    draw = system_normal(()) if simulation is None else simulation.normal()
     return int(total) + round(sd * float(draw))

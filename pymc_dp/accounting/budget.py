@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 from pymc_dp.accounting.composition import (
     Accountant,
@@ -24,7 +24,10 @@ def record_weight(neighbours: Neighbours) -> int:
     Under substitution a record may go from one bound to the other, which is 2; added or removed, it
     moves the sum by 1.
     """
-    return {"substitute": 2, "add_remove": 1}[neighbours]
+    weights = {"substitute": 2, "add_remove": 1}
+    if neighbours not in weights:
+        raise ValueError(f'neighbours must be "substitute" or "add_remove", not {neighbours!r}.')
+    return weights[neighbours]
 
 
 class PrivacyBudget:
@@ -70,10 +73,7 @@ class PrivacyBudget:
         neighbours: Neighbours = "substitute",
         accountant: Accountant = "rdp",
     ) -> None:
-        if neighbours not in get_args(Neighbours):
-            raise ValueError(
-                f'neighbours must be "substitute" or "add_remove", not {neighbours!r}.'
-            )
+        record_weight(neighbours)
         self.epsilon, self.delta = float(epsilon), float(delta)
         self.neighbours, self.accountant = neighbours, accountant
         self.mu = gaussian_mu(self.epsilon, self.delta)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -164,6 +165,17 @@ def check_whole(name: str, value: ArrayLike) -> NDArray[np.int64]:
     if not np.all(np.isfinite(array)) or np.any(array != np.round(array)):
         raise ValueError(f"{name} must be whole numbers, got {array!r}.")
     return array.astype(np.int64)
+
+
+def warn_floating_point(mechanism: Mechanism) -> None:
+    """Say what floating-point noise does not cover."""
+    warnings.warn(
+        f"{mechanism!r} draws floating-point noise: the low-order bits of a released float can "
+        "reveal the statistic (Mironov 2012). Round the release to a coarse grid, or use a library "
+        "with a hardened sampler, before you publish it.",
+        PrivacyWarning,
+        stacklevel=3,
+    )
 
 
 def positive(name: str, value: ArrayLike) -> NDArray[np.float64]:

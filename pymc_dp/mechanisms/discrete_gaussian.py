@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numba
 import numpy as np
 import pytensor.tensor as pt
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.accounting.renyi import zcdp_rho
 from pymc_dp.mechanisms.additive import IntegerNoise
-from pymc_dp.mechanisms.base import Guarantee, check_one_way, positive
+from pymc_dp.mechanisms.calibration import GaussianCalibration
 from pymc_dp.mechanisms.exact_sampling import discrete_gaussian
 from pymc_dp.mechanisms.gaussian import log_normal_tail
 
@@ -129,7 +130,7 @@ _register_with_numba()
 _discrete_gaussian_rv = DiscreteGaussianRV()
 
 
-class DiscreteGaussian(IntegerNoise):
+class DiscreteGaussian(GaussianCalibration, IntegerNoise):
     r"""Released = statistic + k, P(k) proportional to :math:`\exp(-k^2 / 2\sigma^2)`.
 
     With l2 sensitivity :math:`\Delta_2` it satisfies :math:`\rho`-zCDP with
@@ -159,39 +160,18 @@ class DiscreteGaussian(IntegerNoise):
     -2.9189
     """
 
-    noise_name = "sigma"
-    norm = 2
     log_density = staticmethod(_log_density)
     log_tail = staticmethod(_log_tail)
     opendp_maker = "make_gaussian"
 
-    def __init__(
-        self,
-        sigma: ArrayLike | None = None,
-        *,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        rho: ArrayLike | None = None,
-        sensitivity: ArrayLike | None = None,
-    ) -> None:
-        approximate = epsilon is not None or delta is not None
-        ways = {"epsilon=, delta=": approximate, "rho=": rho is not None}
-        check_one_way("DiscreteGaussian", "sigma", sigma, sensitivity, ways)
-        self.delta = delta
-        if sigma is not None:
-            self.noise = positive("sigma", sigma)
-        else:
-            self.sensitivity = positive("sensitivity", sensitivity)  # type: ignore[arg-type]
-            if rho is None:
-                if epsilon is None or delta is None:
-                    missing = "delta" if delta is None else "epsilon"
-                    raise ValueError(
-                        f"{missing} is missing. Write DiscreteGaussian(epsilon=, delta=, "
-                        "sensitivity=): Gaussian noise gives no pure epsilon guarantee."
-                    )
-                rho = zcdp_rho(float(positive("epsilon", epsilon)), delta)
-            self.noise = np.asarray(self.sensitivity / np.sqrt(2 * positive("rho", rho)))
-        self._log_normaliser = np.vectorize(log_normaliser, otypes=[float])(self.noise)
+    @staticmethod
+    def unit_sigma(epsilon: float, delta: float) -> float:
+        """Calibrate by way of zCDP."""
+        return float(1 / np.sqrt(2 * zcdp_rho(epsilon, delta)))
+
+    @cached_property
+    def _log_normaliser(self) -> NDArray[np.float64]:
+        return np.vectorize(log_normaliser, otypes=[float])(self.noise)
 
     def logp(self, released: Any, statistic: Any) -> TensorVariable:
         """Symbolic log-probability of each component."""
@@ -221,15 +201,3 @@ class DiscreteGaussian(IntegerNoise):
         """Add noise drawn exactly (Canonne, Kamath & Steinke 2020, Algorithm 3)."""
         drawn = [discrete_gaussian(float(sigma)) for sigma in np.ravel(noise)]
         return value + np.array(drawn, dtype=np.int64).reshape(value.shape)
-
-    def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
-        """Rho for an l2 sensitivity, or for one sensitivity a component.
-
-        ``guarantee(...).epsilon_at(delta)`` gives epsilon by way of zCDP.
-        """
-        delta_2 = self._sensitivity_or_declared(sensitivity)
-        together = delta_2 / self.noise.min() if delta_2.ndim == 0 else delta_2 / self.noise
-        rho = float(np.sum(together**2) / 2)
-        if self.delta is None:
-            return Guarantee(None, 0.0, rho)
-        return Guarantee(Guarantee(None, 0.0, rho).epsilon_at(self.delta), self.delta, rho)

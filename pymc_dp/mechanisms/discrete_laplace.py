@@ -7,11 +7,11 @@ from typing import Any
 import numba
 import numpy as np
 import pytensor.tensor as pt
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms.additive import IntegerNoise
-from pymc_dp.mechanisms.base import Guarantee, check_one_way, positive
+from pymc_dp.mechanisms.calibration import LaplaceCalibration
 from pymc_dp.mechanisms.exact_sampling import discrete_laplace
 
 __all__ = ["DiscreteLaplace"]
@@ -27,7 +27,7 @@ def _log_tail(x: float, scale: float) -> float:
     return -x / scale - np.log1p(np.exp(-1 / scale))
 
 
-class DiscreteLaplace(IntegerNoise):
+class DiscreteLaplace(LaplaceCalibration, IntegerNoise):
     r"""Two-sided geometric noise: released = statistic + k, P(k) proportional to exp(-|k|/scale).
 
     The normaliser is :math:`\tanh(1 / (2\,\text{scale}))`. Satisfies :math:`\epsilon`-differential
@@ -54,26 +54,9 @@ class DiscreteLaplace(IntegerNoise):
     -1.4068
     """
 
-    noise_name = "scale"
-    norm = 1
     log_density = staticmethod(_log_density)
     log_tail = staticmethod(_log_tail)
     opendp_maker = "make_laplace"
-
-    def __init__(
-        self,
-        scale: ArrayLike | None = None,
-        *,
-        epsilon: ArrayLike | None = None,
-        sensitivity: ArrayLike | None = None,
-    ) -> None:
-        ways = {"epsilon=": epsilon is not None}
-        check_one_way("DiscreteLaplace", "scale", scale, sensitivity, ways)
-        if scale is not None:
-            self.noise = positive("scale", scale)
-        else:
-            self.sensitivity = positive("sensitivity", sensitivity)  # type: ignore[arg-type]
-            self.noise = np.asarray(self.sensitivity / positive("epsilon", epsilon))  # type: ignore[arg-type]
 
     def logp(self, released: Any, statistic: Any) -> TensorVariable:
         """Symbolic log-probability of each component."""
@@ -98,10 +81,3 @@ class DiscreteLaplace(IntegerNoise):
         """Add noise drawn exactly (Canonne, Kamath & Steinke 2020, Algorithm 2)."""
         drawn = [discrete_laplace(float(scale)) for scale in np.ravel(noise)]
         return value + np.array(drawn, dtype=np.int64).reshape(value.shape)
-
-    def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
-        """Epsilon for an l1 sensitivity, or for one sensitivity a component."""
-        delta_1 = self._sensitivity_or_declared(sensitivity)
-        together = delta_1 / self.noise.min() if delta_1.ndim == 0 else np.sum(delta_1 / self.noise)
-        epsilon = float(together)
-        return Guarantee(epsilon, 0.0, epsilon**2 / 2)

@@ -13,9 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.mechanisms.base import Guarantee, Mechanism, check_finite, check_shape, positive
+from pymc_dp.entropy import system_uniform
+from pymc_dp.mechanisms.base import (
+    Guarantee,
+    Mechanism,
+    check_finite,
+    check_shape,
+    positive,
+    warn_floating_point,
+)
 from pymc_dp.mechanisms.custom import cannot_draw
-from pymc_dp.mechanisms.entropy import system_uniform, warn_floating_point
 
 __all__ = ["ExponentialMechanism", "KNormGradient"]
 

@@ -9,14 +9,14 @@ import numba
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pytensor.tensor.variable import TensorVariable
-from scipy.special import ndtri
 
-from pymc_dp.accounting.gaussian import gaussian_epsilon, gaussian_sigma
+from pymc_dp.accounting.gaussian import gaussian_sigma
+from pymc_dp.entropy import system_normal
 from pymc_dp.mechanisms.additive import AdditiveNoise
-from pymc_dp.mechanisms.base import Guarantee, check_one_way, positive
-from pymc_dp.mechanisms.entropy import system_uniform, warn_floating_point
+from pymc_dp.mechanisms.base import warn_floating_point
+from pymc_dp.mechanisms.calibration import GaussianCalibration
 
 __all__ = ["Gaussian"]
 
@@ -40,7 +40,7 @@ def log_normal_tail(x: float, sigma: float) -> float:
     return -0.5 * z * z - np.log(z) - 0.5 * np.log(2 * np.pi) + np.log1p(series)
 
 
-class Gaussian(AdditiveNoise):
+class Gaussian(GaussianCalibration, AdditiveNoise):
     r"""The Gaussian mechanism: released = statistic + Normal(0, sigma).
 
     With l2 sensitivity :math:`\Delta_2` it satisfies :math:`\rho`-zCDP with
@@ -69,40 +69,15 @@ class Gaussian(AdditiveNoise):
     3.731
     """
 
-    noise_name = "sigma"
-    norm = 2
+    gaussian = True
     log_density = staticmethod(_log_density)
     log_tail = staticmethod(log_normal_tail)
     opendp_maker = "make_gaussian"
 
-    def __init__(
-        self,
-        sigma: ArrayLike | None = None,
-        *,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        rho: ArrayLike | None = None,
-        sensitivity: ArrayLike | None = None,
-    ) -> None:
-        approximate = epsilon is not None or delta is not None
-        ways = {"epsilon=, delta=": approximate, "rho=": rho is not None}
-        check_one_way("Gaussian", "sigma", sigma, sensitivity, ways)
-        self.delta = delta
-        if sigma is not None:
-            self.noise = positive("sigma", sigma)
-            return
-        self.sensitivity = positive("sensitivity", sensitivity)  # type: ignore[arg-type]
-        if rho is not None:
-            self.noise = np.asarray(self.sensitivity / np.sqrt(2 * positive("rho", rho)))
-        else:
-            if epsilon is None or delta is None:
-                missing = "delta" if delta is None else "epsilon"
-                raise ValueError(
-                    f"{missing} is missing. Write Gaussian(epsilon=, delta=, sensitivity=): "
-                    "Gaussian noise gives no pure epsilon guarantee."
-                )
-            positive("epsilon", epsilon)
-            self.noise = np.asarray(self.sensitivity * gaussian_sigma(epsilon, delta))
+    @staticmethod
+    def unit_sigma(epsilon: float, delta: float) -> float:
+        """Calibrate analytically: the smallest sigma that suffices."""
+        return gaussian_sigma(epsilon, delta)
 
     def logp(self, released: Any, statistic: Any) -> TensorVariable:
         """Symbolic log-density of each component."""
@@ -120,18 +95,4 @@ class Gaussian(AdditiveNoise):
     def noisy(self, value: NDArray, noise: NDArray[np.float64]) -> NDArray[np.float64]:
         """Add noise by inversion, with a warning about floating-point numbers."""
         warn_floating_point(self)
-        return value + noise * ndtri(system_uniform(noise.shape))
-
-    def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
-        """Rho for an l2 sensitivity, or for one sensitivity a component.
-
-        The epsilon is that at the delta the mechanism was calibrated to;
-        ``guarantee(...).epsilon_at(delta)`` gives it at any other.
-        """
-        delta_2 = self._sensitivity_or_declared(sensitivity)
-        together = delta_2 / self.noise.min() if delta_2.ndim == 0 else delta_2 / self.noise
-        rho = float(np.sum(together**2) / 2)
-        if self.delta is None:
-            return Guarantee(None, 0.0, rho, gaussian=True)
-        epsilon = gaussian_epsilon(self.delta, rho)
-        return Guarantee(epsilon, self.delta, rho, gaussian=True)
+        return value + noise * system_normal(noise.shape)

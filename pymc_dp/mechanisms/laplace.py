@@ -8,12 +8,13 @@ import numba
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.entropy import system_uniform
 from pymc_dp.mechanisms.additive import AdditiveNoise
-from pymc_dp.mechanisms.base import Guarantee, check_one_way, positive
-from pymc_dp.mechanisms.entropy import system_uniform, warn_floating_point
+from pymc_dp.mechanisms.base import warn_floating_point
+from pymc_dp.mechanisms.calibration import LaplaceCalibration
 
 __all__ = ["Laplace"]
 
@@ -28,7 +29,7 @@ def _log_tail(x: float, scale: float) -> float:
     return -x / scale - np.log(2.0)
 
 
-class Laplace(AdditiveNoise):
+class Laplace(LaplaceCalibration, AdditiveNoise):
     r"""The Laplace mechanism: released = statistic + Laplace(0, scale).
 
     Satisfies :math:`\epsilon`-differential privacy with
@@ -54,25 +55,9 @@ class Laplace(AdditiveNoise):
     0.5
     """
 
-    noise_name = "scale"
-    norm = 1
     log_density = staticmethod(_log_density)
     log_tail = staticmethod(_log_tail)
     opendp_maker = "make_laplace"
-
-    def __init__(
-        self,
-        scale: ArrayLike | None = None,
-        *,
-        epsilon: ArrayLike | None = None,
-        sensitivity: ArrayLike | None = None,
-    ) -> None:
-        check_one_way("Laplace", "scale", scale, sensitivity, {"epsilon=": epsilon is not None})
-        if scale is not None:
-            self.noise = positive("scale", scale)
-        else:
-            self.sensitivity = positive("sensitivity", sensitivity)  # type: ignore[arg-type]
-            self.noise = np.asarray(self.sensitivity / positive("epsilon", epsilon))  # type: ignore[arg-type]
 
     def logp(self, released: Any, statistic: Any) -> TensorVariable:
         """Symbolic log-density of each component."""
@@ -91,11 +76,3 @@ class Laplace(AdditiveNoise):
         warn_floating_point(self)
         centred = system_uniform(noise.shape) - 0.5
         return value - noise * np.sign(centred) * np.log1p(-2 * np.abs(centred))
-
-    def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
-        """Epsilon for an l1 sensitivity, or for one sensitivity a component."""
-        delta_1 = self._sensitivity_or_declared(sensitivity)
-        together = delta_1 / self.noise.min() if delta_1.ndim == 0 else np.sum(delta_1 / self.noise)
-        epsilon = float(together)
-        # pure epsilon-DP implies (epsilon^2 / 2)-zCDP: Bun & Steinke 2016, Proposition 1.4
-        return Guarantee(epsilon, 0.0, epsilon**2 / 2)

@@ -14,6 +14,7 @@ from pymc.util import RandomGenerator
 from pymc_dp import noise
 from pymc_dp.accounting.allowance import Allowance
 from pymc_dp.accounting.budget import Neighbours, PrivacyBudget
+from pymc_dp.entropy import system_generator
 from pymc_dp.kernels.penalty import batch_query, clipped_total, log_acceptance
 from pymc_dp.steps.curator import CuratorStep
 
@@ -172,8 +173,8 @@ class DPPenalty(CuratorStep):
         return {"clip_logp": self.clip_logp}
 
     def _forget(self) -> None:
-        self._kept: list[tuple[Vector, Vector]] = []
-        self._prior: tuple[Vector, float] | None = None
+        self._kept: list[tuple[bytes, Vector]] = []
+        self._prior: tuple[bytes, float] | None = None
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Claim the whole chain's budget, and only then read the data."""
@@ -191,7 +192,7 @@ class DPPenalty(CuratorStep):
         accepted = bool(-self.rng.standard_exponential() < log_accept)
         if accepted:
             theta = proposal
-            self._prior = (theta, after)
+            self._prior = (theta.tobytes(), after)
         elif coordinate is not None:
             self.direction[coordinate] *= -1
         if self.free.size:
@@ -229,13 +230,13 @@ class DPPenalty(CuratorStep):
         sd = self.noise_multiplier * self.allowance.record_weight
         total = clipped_total(new, old, bound)
         level = noise.release(total, sd * noise.LEVELS, self.allowance.generator)
-        self._remember(proposal, new)
+        self._kept.append((self._seen_by_data(proposal), new))
         return NoisyRatio(level / noise.LEVELS * bound, sd * bound, self.tempering)
 
     def _batch_log_ratio(self, theta: Vector, proposal: Vector, bound: float) -> NoisyRatio:
         assert self.batch_size is not None
         # which records are used must stay as secret as the noise
-        chance = self.allowance.generator or noise.secret_generator()
+        chance = self.allowance.generator or system_generator()
         n = self.likelihood.n_records
         index = chance.choice(n, self.batch_size, replace=False, shuffle=False)
         new, old = self.likelihood.batch(proposal, index), self.likelihood.batch(theta, index)
@@ -250,21 +251,21 @@ class DPPenalty(CuratorStep):
 
     def _log_likelihood(self, theta: Vector) -> Vector:
         """Log-likelihood at the current point, kept from the iteration that proposed it."""
-        where = self.likelihood.moves_with
+        here = self._seen_by_data(theta)
         for kept, log_likelihood in self._kept:
-            if np.array_equal(kept[where], theta[where]):
+            if kept == here:
                 self._kept = [(kept, log_likelihood)]
                 return log_likelihood
         log_likelihood = self.likelihood(theta)
-        self._kept = [(theta, log_likelihood)]
+        self._kept = [(here, log_likelihood)]
         return log_likelihood
 
-    def _remember(self, theta: Vector, log_likelihood: Vector) -> None:
-        self._kept.append((theta, log_likelihood))
+    def _seen_by_data(self, theta: Vector) -> bytes:
+        return theta[self.likelihood.moves_with].tobytes()
 
     def _prior_here(self, theta: Vector) -> float:
-        if self._prior is None or not np.array_equal(self._prior[0], theta):
-            self._prior = (theta, float(self.log_prior(theta)))
+        if self._prior is None or self._prior[0] != theta.tobytes():
+            self._prior = (theta.tobytes(), float(self.log_prior(theta)))
         return self._prior[1]
 
     def _move_free(self, theta: Vector) -> Vector:
@@ -276,7 +277,7 @@ class DPPenalty(CuratorStep):
             after = float(self.log_prior(proposal))
             if np.log(self.rng.uniform()) < after - before:
                 theta, before = proposal, after
-                self._prior = (theta, after)
+                self._prior = (theta.tobytes(), after)
         return theta
 
     @staticmethod
