@@ -15,7 +15,7 @@ from scipy import special
 import pymc_dp as pmdp
 from tests.checks import rank_uniformity
 
-N, REPETITIONS, DRAWS, THIN = 8, 400, 99, 4
+N, REPETITIONS, DRAWS, THIN = 8, 400, 49, 4
 
 
 def total(x):
