@@ -38,5 +38,5 @@ def release(total: int, sd: float, simulation: np.random.Generator | None = None
     >>> isinstance(noisy, int)
     True
     """
-    draw = system_normal(()) if simulation is None else simulation.normal()
+    draw = system_normal() if simulation is None else simulation.normal()
     return int(total) + round(sd * float(draw))

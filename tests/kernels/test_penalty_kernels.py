@@ -106,7 +106,7 @@ def test_acceptance_of_the_penalty_method_is_in_balance():
 
 def test_secret_noise_is_standard_normal():
     # false alarm 1e-5; not reproducible by nature
-    assert kstest(system_normal((20_000,)), norm.cdf).pvalue > 1e-5
+    assert kstest([system_normal() for _ in range(20_000)], norm.cdf).pvalue > 1e-5
 
 
 def test_release_adds_whole_numbers_of_the_right_size():
