@@ -125,17 +125,18 @@ def record_variables(model: pm.Model) -> list[TensorVariable]:
 def record_blocks(model: pm.Model, records: Sequence[TensorVariable]) -> list[RecordBlock]:
     """Sort record variables into blocks that must move together.
 
-    Variables share a block when one is a parent of the other or when a release uses both.
+    Variables share a block when a release uses both, or when one is a parent of the other and has
+    as many records. A parent table of another length (groups of the records) is a block of its own.
     """
     order = [rv for rv in model.free_RVs if rv in records]
     groups = [{rv} for rv in order]
     linked = [
-        set(direct_inputs(node_inputs, model.basic_RVs)) & set(order) | own
-        for node_inputs, own in [
-            *(([release.statistic], set()) for release in releases(model)),
-            *((rv.owner.inputs, {rv}) for rv in order),
-        ]
+        set(direct_inputs([release.statistic], model.basic_RVs)) & set(order)
+        for release in releases(model)
     ]
+    for rv in order:
+        parents = set(direct_inputs(rv.owner.inputs, model.basic_RVs)) & set(order)
+        linked.append({rv} | {p for p in parents if length_of(p) == length_of(rv)})
     for link in linked:
         touched = [group for group in groups if group & link]
         if len(touched) > 1:

@@ -239,6 +239,28 @@ def test_hierarchy_of_groups():
         )
 
 
+def test_records_in_groups_that_are_records_themselves():
+    # two tables of different lengths, one the parent of the other, a release of each: closed form
+    sizes, sigma = np.array([3, 2, 4]), np.array([1.0, 2.0])
+    group, released = np.repeat(np.arange(3), sizes), np.array([2.0, 9.0])
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 2)
+        z = pm.Normal("z", mu, 1, shape=3)
+        x = pm.Normal("x", z[group], 1, shape=9)
+        pmdp.Privatized("groups", z.sum(), pmdp.Gaussian(sigma=sigma[0]), observed=released[0])
+        pmdp.Privatized("people", x.sum(), pmdp.Gaussian(sigma=sigma[1]), observed=released[1])
+    # (mu, z) is normal; the two sums are noisy sights of it, the second with the records' spread
+    loads = np.hstack([np.ones((4, 1)), np.vstack([np.zeros(3), np.eye(3)])])
+    cov = loads @ np.diag([4.0, 1.0, 1.0, 1.0]) @ loads.T
+    design = np.vstack([[0, 1, 1, 1], np.r_[0, sizes]])
+    exact = oracles.condition_normal(
+        np.zeros(4), cov, design, released, np.diag([sigma[0] ** 2, sigma[1] ** 2 + 9])
+    )
+    posterior = draw(model, var_names=["mu", "z"])
+    assert_same_distribution(values(posterior, "mu"), lambda m: exact.cdf(0, m))
+    assert_same_distribution(values(posterior, "z")[..., 2], lambda m: exact.cdf(3, m))
+
+
 def test_other_terms_of_a_record_enter_the_ratio():
     # each record is also seen with error, and pulled by a potential: closed form
     n, seen_sd, sigma, released = 6, 0.8, 2.0, 9.0

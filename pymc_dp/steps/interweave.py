@@ -27,7 +27,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import explicit_graph_inputs
 
 from pymc_dp.additivity import direct_inputs
-from pymc_dp.records import RecordBlock
+from pymc_dp.records import RecordBlock, is_record
 from pymc_dp.steps.residuals import Rule, rule_for
 
 __all__ = ["Interweaving", "interweaving_plan"]
@@ -53,7 +53,7 @@ def interweaving_plan(model: pm.Model, block: RecordBlock) -> Plan | str:
         rv: [
             parent
             for parent in direct_inputs(rv.owner.inputs, model.basic_RVs)
-            if parent in model.free_RVs and parent not in block.records
+            if parent in model.free_RVs and not is_record(parent) and parent not in block.records
         ]
         for rv in block.records
     }
