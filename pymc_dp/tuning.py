@@ -60,8 +60,8 @@ def suggest(
     Returns
     -------
     Suggestion
-        ``effective_draws`` is a rough forecast for all chains together: where it is small, the
-        budget is too small for sampling.
+        ``effective_draws`` is a rough and optimistic forecast for all chains together, the way
+        from the start not counted: below a thousand or so, the budget is too small for sampling.
 
     Notes
     -----
