@@ -21,6 +21,7 @@ from pymc_dp.records import RecordBlock, length_of, record_blocks, record_variab
 from pymc_dp.release import Release, releases
 from pymc_dp.sensitivity import Sensitivity, check_declared, derive_sensitivity
 from pymc_dp.steps.interweave import interweaving_plan
+from pymc_dp.steps.parameters import describe_update, takes
 
 __all__ = ["ExplainedRelease", "Explanation", "explain"]
 
@@ -97,6 +98,9 @@ class Explanation:
         For every record variable, other parts of the model that depend on it.
     steps : dict
         The step that ``pm.sample`` picks for every variable.
+    updates : dict
+        For every parameter that :class:`~pymc_dp.RecordGibbs` takes, how it is moved given the
+        records.
     interweaving : dict
         For the records of every block, the parameters that move along with them (see
         :class:`~pymc_dp.RecordGibbs`), or why none do.
@@ -108,6 +112,7 @@ class Explanation:
     releases: list[ExplainedRelease]
     other_terms: dict[str, list[str]]
     steps: dict[str, str]
+    updates: dict[str, str] = field(default_factory=dict)
     interweaving: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -119,7 +124,10 @@ class Explanation:
         lines += ["Releases"]
         for release in self.releases:
             lines += [f"  {line}" for line in str(release).splitlines()]
-        lines += ["Steps"] + [f"  {name}: {step}" for name, step in self.steps.items()]
+        lines += ["Steps"]
+        for name, step in self.steps.items():
+            how = f", {self.updates[name]}" if name in self.updates else ""
+            lines.append(f"  {name}: {step}{how}")
         lines += [f"  {names} {text}" for names, text in self.interweaving.items()]
         lines += ["Problems", *(f"  {text}" for text in self.problems)] if self.problems else []
         return "\n".join(lines)
@@ -156,7 +164,7 @@ def explain(model: pm.Model | None = None) -> Explanation:
         sensitivity to replacing one record: l1 10, l2 10; so epsilon 1
         sensitivity to adding or removing one record: l1 5, l2 5; so epsilon 0.5
     Steps
-      mu: NUTS
+      mu: RecordGibbs, drawn from its conditional (normal)
       x: RecordGibbs
       x interweaved with mu
     """
@@ -194,6 +202,11 @@ def explain(model: pm.Model | None = None) -> Explanation:
         releases=explained,
         other_terms={block.names: list(block.terms) for block in blocks if block.terms},
         steps={str(rv.name): step_of[model.rvs_to_values[rv]] for rv in model.free_RVs},
+        updates={
+            str(rv.name): describe_update(model, rv)
+            for rv in model.free_RVs
+            if blocks and takes(rv) and step_of[model.rvs_to_values[rv]] == "RecordGibbs"
+        },
         interweaving={
             ", ".join(str(rv.name) for rv in block.records): _interweaving(model, block)
             for block in blocks

@@ -16,7 +16,14 @@ from pymc_dp.mechanisms import Mechanism
 from pymc_dp.release import PrivatizedRV, Release, releases
 from pymc_dp.terms import per_record_term, variable_term
 
-__all__ = ["RecordBlock", "is_record", "mark_records", "record_blocks", "record_variables"]
+__all__ = [
+    "RecordBlock",
+    "is_parent",
+    "is_record",
+    "mark_records",
+    "record_blocks",
+    "record_variables",
+]
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,8 @@ def mark_records(
     for rv in reached:
         if not local or small_support(rv) is not None:
             rv.tag.pymc_dp_record = True
+            for parent in direct_inputs(rv.owner.inputs, model.basic_RVs):
+                parent.tag.pymc_dp_parent = True
     return reached, form.contributions if isinstance(form, Additive) else None
 
 
@@ -115,6 +124,11 @@ def small_support(rv: TensorVariable) -> range | None:
 def is_record(rv: TensorVariable) -> bool:
     """Whether a release was declared of sums over this variable's first axis."""
     return bool(getattr(rv.tag, "pymc_dp_record", False))
+
+
+def is_parent(rv: TensorVariable) -> bool:
+    """Whether the distribution of records uses this variable, which is not one of them."""
+    return bool(getattr(rv.tag, "pymc_dp_parent", False)) and not is_record(rv)
 
 
 def record_variables(model: pm.Model) -> list[TensorVariable]:

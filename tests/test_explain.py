@@ -16,7 +16,7 @@ def test_a_full_explanation():
         pmdp.Privatized("counts", counts, pmdp.Laplace(scale=4), observed=[1, 2, 3])
     found = pmdp.explain(model)
     assert found.records == {"x": 10, "k": 10}
-    assert found.steps == {"mu": "NUTS", "x": "RecordGibbs", "k": "RecordGibbs"}
+    assert found.steps == {"mu": "RecordGibbs", "x": "RecordGibbs", "k": "RecordGibbs"}
     assert found.other_terms == {"'x'": ["seen"]}
     text = repr(found)
     assert "one record adds clip(x, -5, 5)" in text

@@ -23,13 +23,20 @@ def make_joint_sweep(log_density: Callable[..., Any]) -> Callable[..., Any]:
     Returns
     -------
     callable
-        ``sweep(contributions, proposed, log_weight, proposed_log_weight, log_uniform, totals,
-        released)``: as of :func:`~pymc_dp.kernels.sweep.make_sweep`.
+        As of :func:`~pymc_dp.kernels.sweep.make_sweep`, the last two arguments unused.
     """
 
     @numba.njit
     def sweep(  # type: ignore[no-untyped-def]
-        contributions, proposed, log_weight, proposed_log_weight, log_uniform, totals, released
+        contributions,
+        proposed,
+        log_weight,
+        proposed_log_weight,
+        log_uniform,
+        totals,
+        released,
+        noise,
+        kind,
     ):
         n, k = contributions.shape
         weighted = log_weight.size > 0

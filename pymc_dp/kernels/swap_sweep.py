@@ -9,9 +9,10 @@ from typing import Any
 import numba
 import numpy as np
 
+from pymc_dp.kernels.arrays import Part
 from pymc_dp.kernels.sweep import switch
 
-__all__ = ["make_swap_sweep"]
+__all__ = ["make_swap_move", "make_swap_sweep"]
 
 
 @cache
@@ -63,3 +64,64 @@ def make_swap_sweep(densities: tuple[Callable[..., float], ...]) -> Callable[...
         return accepted
 
     return sweep
+
+
+def make_swap_move(
+    evaluate: Callable[..., Any],
+    statistic_of: Callable[..., Any],
+    densities: tuple[Callable[..., float], ...],
+    first_row: int,
+    last_row: int,
+) -> Part:
+    """Compile a part of a round that offers every record an exchange with a random partner.
+
+    Parameters
+    ----------
+    evaluate : callable
+        ``evaluate(theta, given, table)`` gives contributions (n, k) and the records' own
+        log-densities (n,).
+    statistic_of : callable
+        ``statistic_of(theta, given, table)`` gives the statistic (k,) as its third result.
+    densities : tuple of callable
+        As for :func:`make_swap_sweep`.
+    first_row, last_row : int
+        Rows of the table that are exchanged: from the first to before the last.
+    """
+    sweep = make_swap_sweep(densities)
+
+    @numba.njit
+    def move(rng, arrays, tune):  # type: ignore[no-untyped-def]
+        theta, given, table = arrays.theta, arrays.given, arrays.table
+        order = rng.permutation(table.shape[1])
+        half = table.shape[1] // 2
+        first, second = order[:half], order[half : 2 * half]
+        trial = table.copy()
+        for row in range(first_row, last_row):
+            for a, b in zip(first, second):  # noqa: B905 - numba knows no strict=
+                trial[row, a], trial[row, b] = table[row, b], table[row, a]
+        contributions, log_p = evaluate(theta, given, table)
+        swapped, swapped_log_p = evaluate(theta, given, trial)
+        statistic = statistic_of(theta, given, table)[2].copy()
+        log_uniform = np.empty(half)
+        for pair in range(half):
+            log_uniform[pair] = -rng.standard_exponential()
+        accepted = sweep(
+            first,
+            second,
+            contributions,
+            swapped,
+            log_p,
+            swapped_log_p,
+            log_uniform,
+            statistic,
+            arrays.released,
+            arrays.noise,
+            arrays.kind,
+        )
+        for pair in range(half):
+            if accepted[pair]:
+                for row in range(first_row, last_row):
+                    for record in (first[pair], second[pair]):
+                        table[row, record] = trial[row, record]
+
+    return move

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,9 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.blocking import PointType
 from pymc.logprob.utils import replace_rvs_by_values
-from pymc.pytensorf import compile as pm_compile
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import explicit_graph_inputs, graph_inputs
@@ -25,58 +22,63 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType, random_generator_type
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.kernels.arrays import Part
 from pymc_dp.kernels.joint_sweep import make_joint_sweep
+from pymc_dp.kernels.record_move import make_record_move
 from pymc_dp.kernels.sweep import make_sweep
 from pymc_dp.privatized import concrete_shape
 from pymc_dp.records import RecordBlock
 from pymc_dp.steps.local_conditional import draw_local_conditional
+from pymc_dp.steps.packing import Packing, graph_key
 from pymc_dp.steps.swaps import Swaps
 
 __all__ = ["CompiledBlock"]
 
 
 class CompiledBlock:
-    """Compiled functions of one block of records, and the current records' contributions."""
+    """Compiled functions of one block of records."""
 
-    def __init__(self, model: pm.Model, block: RecordBlock, compile_kwargs: dict | None) -> None:
+    def __init__(self, model: pm.Model, block: RecordBlock, packing: Packing) -> None:
+        self.packing = packing
         self.names = [str(model.rvs_to_values[rv].name) for rv in block.records]
         self.release_names = [release.name for release in block.releases]
         self.mechanisms = [release.mechanism for release in block.releases]
-        self._compile(model, block, compile_kwargs or {})
-        self.forget()
-
-    def _compile(self, model: pm.Model, block: RecordBlock, compile_kwargs: dict) -> None:
         transforms = model.rvs_to_transforms
         values = [
             transforms[rv].forward(rv, *rv.owner.inputs) if transforms.get(rv) else rv
             for rv in block.records
         ]
         per_record = [_columns(block), _log_weight(block)]
-        proposals = [*values, *per_record]
-        given = {rv: v for rv, v in model.rvs_to_values.items() if rv not in block.records}
+        drawn: list[Any] = [packing.rows(values), *per_record]
         conditional = draw_local_conditional(block)
         if conditional is not None:  # which leaves the block's terms out of every ratio
             per_record[1] = pt.zeros(0)
             given_draw: Any = {block.records[0]: conditional}
-            proposals = graph_replace([*values, *per_record], given_draw, strict=False)
+            drawn = graph_replace([packing.rows(values), *per_record], given_draw, strict=False)
 
         # proposals: the records stay random, everything else is replaced by its value
+        given = {rv: v for rv, v in model.rvs_to_values.items() if rv not in block.records}
         drawn = replace_rvs_by_values(
-            proposals,
+            drawn,
             rvs_to_values=given,
             rvs_to_transforms={rv: transforms.get(rv) for rv in given},
         )
         rng = random_generator_type("rng")
-        drawn = _draw_with(rng, drawn, block)
-        self.propose_inputs, self.propose = _compiled(drawn, compile_kwargs, rng)
+        drawn = packing.packed(_draw_with(rng, drawn, block), keep=[rng])
+        theta, others, table = packing.theta, packing.given, packing.table
+        self.propose = packing.compiled([theta, others], drawn, rng)
 
         # the current records: everything is replaced by its value
-        evaluated = model.replace_rvs_by_values([*per_record, *block.totals])
-        released = [model.rvs_to_values[release.rv] for release in block.releases]
-        evaluated = [graph.astype("float64") for graph in [*evaluated, *released]]
-        self.evaluate_inputs, self.evaluate = _compiled(evaluated, compile_kwargs)
-        #: whether nothing but the records moves what is evaluated
-        self.constant = set(self.evaluate_inputs) <= set(self.names)
+        totals = pt.concatenate([t.ravel().astype("float64") for t in [*block.totals, pt.zeros(0)]])
+        evaluated = model.replace_rvs_by_values([*per_record, totals])
+        self.evaluate = packing.compiled(
+            [theta, others, table], packing.packed([g.astype("float64") for g in evaluated])
+        )
+        released: list[Any] = [model.rvs_to_values[release.rv] for release in block.releases]
+        self.released = packing.compiled([others], packing.packed(released), mode="FAST_COMPILE")
+        #: whether a release is itself a variable that other steps move
+        self.free_release = any(release.rv in model.free_RVs for release in block.releases)
+        self.shapes = [concrete_shape(total) for total in block.totals]
         #: log-density of all releases together, where one is not a sum over components
         self.joint = None
         if not all(mechanism.elementwise for mechanism in self.mechanisms):
@@ -84,94 +86,54 @@ class CompiledBlock:
         #: exchanges between records, where totals are known exactly
         self.swaps = None
         if Swaps.needed(block):
-            self.swaps = Swaps(
-                model, block, per_record[0], lambda graphs: _compiled(graphs, compile_kwargs)
-            )
-
-    @cached_property
-    def joint_sweep(self) -> Callable[..., Any]:
-        """Sweep that calls the compiled joint density."""
-        assert self.joint is not None
-        return make_joint_sweep(self.joint.vm.jit_fn)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "joint_sweep"}
-
-    def forget(self) -> None:
-        """Drop what is known of the current records."""
-        self.last: PointType | None = None
-        self.stale = True
-
-    def follow(self, point: PointType) -> None:
-        """Take note that the records were moved from outside the sweep, by their own step."""
-        self.last = {name: point[name] for name in self.names}
-        self.stale = True
-
-    def refresh(self, point: PointType) -> None:
-        """Evaluate the current records' contributions, the statistics and the released values."""
-        self.contributions, self.log_weight, *rest = self.evaluate(
-            *(point[name] for name in self.evaluate_inputs)
+            self.swaps = Swaps(model, block, per_record[0], packing)
+        elementwise = self.mechanisms if self.joint is None else []
+        self.densities = tuple(dict.fromkeys(m.log_density for m in elementwise))
+        sizes = [int(np.prod(shape)) for shape in self.shapes]
+        #: noise parameter and position of the density for every component of the releases
+        self.noise = np.concatenate(
+            [np.zeros(0)]
+            + [
+                np.broadcast_to(m.noise, shape).ravel()
+                for m, shape in zip(elementwise, self.shapes, strict=False)
+            ]
         )
-        statistics, released = rest[: len(self.mechanisms)], rest[len(self.mechanisms) :]
+        self.kind = np.repeat(
+            [self.densities.index(m.log_density) for m in elementwise] or [0],
+            sizes if elementwise else [0],
+        ).astype(np.int64)
+
+    def key(self) -> str | None:
+        """Name of the compiled moves, for the cache on disk."""
+        functions = [self.propose, self.evaluate]
+        functions += [] if self.joint is None else [self.joint]
+        functions += [] if self.swaps is None else [self.swaps.evaluate]
+        key = graph_key(functions)
+        names = [_density_key(density) for density in self.densities]
+        rows = "" if self.swaps is None else str(self.swaps.rows)
+        return None if key is None else f"records {key} {names} {rows}"
+
+    def parts(self) -> list[Part]:
+        """Make the moves of the records, numba-compiled."""
+        if self.joint is None:
+            sweep = make_sweep(self.densities)
+        else:
+            sweep = make_joint_sweep(self.joint.vm.jit_fn)
+        propose, evaluate = self.propose.vm.jit_fn, self.evaluate.vm.jit_fn
+        moves = [make_record_move(propose, evaluate, sweep)]
+        if self.swaps is not None:
+            moves.append(self.swaps.part(evaluate, self.densities))
+        return moves
+
+    def released_values(self, given: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Released value of every component, after a check by its mechanism."""
         released = [
-            mechanism.checked_release(name, value, value.shape)
+            np.ravel(mechanism.checked_release(name, value, value.shape))
             for name, mechanism, value in zip(
-                self.release_names, self.mechanisms, released, strict=True
+                self.release_names, self.mechanisms, self.released(given), strict=True
             )
         ]
-        self.released = _flat(released).astype(np.float64)
-        self.offset = _flat(statistics) - self.contributions.sum(axis=0)
-        if self.joint is not None:
-            return
-        pairs = list(zip(self.mechanisms, statistics, strict=True))
-        self.noise = _flat([np.broadcast_to(m.noise, s.shape) for m, s in pairs])
-        self.densities = tuple(dict.fromkeys(m.log_density for m in self.mechanisms))
-        kinds = [np.full(s.size, self.densities.index(m.log_density)) for m, s in pairs]
-        self.kind = _flat(kinds).astype(np.int64)
-
-    def sweep(self, point: PointType, rng: np.random.Generator) -> tuple[PointType, float, float]:
-        """Offer every record one proposal: the new point, acceptance rate and lowest log-ratio."""
-        if self.last is not None:
-            self._check_untouched(point, self.last)
-        if self.stale or not self.constant:
-            self.refresh(point)
-            self.stale = False
-        *values, proposed, proposed_log_weight = self.propose(
-            rng, *(point[name] for name in self.propose_inputs)
-        )
-        n = len(proposed)
-        common = (
-            self.contributions,
-            proposed,
-            self.log_weight,
-            proposed_log_weight,
-            -rng.standard_exponential(n),
-            self.offset + self.contributions.sum(axis=0),
-            self.released,
-        )
-        if self.joint is None:
-            accepted, lowest = make_sweep(self.densities)(*common, self.noise, self.kind)
-        else:
-            accepted, lowest = self.joint_sweep(*common)
-        self.last = {}
-        for name, value in zip(self.names, values, strict=True):
-            rejected = ~accepted.reshape(n, *[1] * (value.ndim - 1))
-            np.copyto(value, point[name], where=rejected)
-            self.last[name] = value
-        point = {**point, **self.last}
-        if self.swaps is not None:
-            point = self.swaps.move(self, point, rng)
-            self.last = {name: point[name] for name in self.names}
-            self.refresh(point)
-        return point, float(accepted.mean()), float(lowest)
-
-    def _check_untouched(self, point: PointType, last: PointType) -> None:
-        for name, value in last.items():
-            if point[name] is not value and not np.array_equal(point[name], value):
-                raise ValueError(
-                    f"{name!r} is moved by RecordGibbs and by another step of the same run. "
-                    "Leave it to one of them: take it out of the other step's variables."
-                )
+        return np.concatenate([np.zeros(0), *released]).astype(np.float64)
 
     def deviation(self, point: PointType, rng: np.random.Generator) -> float:
         """How far the contributions are from explaining a move of one record, relative to it.
@@ -179,19 +141,24 @@ class CompiledBlock:
         Moves a record in the middle of the table to a proposal and compares the change of the
         statistics, computed in full, with the change of that record's contribution.
         """
-        self.refresh(point)
-        before, contributions = self.offset + self.contributions.sum(axis=0), self.contributions
-        *values, proposed, _ = self.propose(rng, *(point[name] for name in self.propose_inputs))
+        pack = self.packing
+        theta, given, table = pack.theta_of(point), pack.given_of(point), pack.table_of(point)
+        contributions, _, before = self.evaluate(theta, given, table)
+        drawn, proposed, _ = self.propose(rng, theta, given)
         i = len(proposed) // 2
-        moved = dict(point)
-        for name, value in zip(self.names, values, strict=True):
-            moved[name] = point[name].copy()
-            moved[name][i] = value[i]
-        self.refresh(moved)
-        change = self.offset + self.contributions.sum(axis=0) - before
+        table[:, i] = drawn[:, i]
+        change = self.evaluate(theta, given, table)[2] - before
         expected = proposed[i] - contributions[i]
         size = np.abs(before).max(initial=0) + np.abs(proposed[i]).max(initial=0) + 1
         return float(np.abs(change - expected).max(initial=0) / size)
+
+
+def _density_key(density: Any) -> str:
+    """Name a compiled density with all that it closes over."""
+    function = density.py_func
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    inside = [_density_key(c) if hasattr(c, "py_func") else repr(c) for c in cells]
+    return f"{function.__module__}.{function.__qualname__}({', '.join(inside)})"
 
 
 def _columns(block: RecordBlock) -> TensorVariable:
@@ -228,13 +195,10 @@ def _log_weight(block: RecordBlock) -> TensorVariable:
     return sum(terms[1:], terms[0]) if terms else pt.zeros(0)
 
 
-def _flat(arrays: Sequence[NDArray]) -> NDArray[np.float64]:
-    return np.concatenate([np.ravel(a) for a in arrays]) if arrays else np.zeros(0)
-
-
 def _draw_with(rng: Any, outputs: Sequence[Any], block: RecordBlock) -> list[Any]:
     """Thread one generator through all random draws of a graph, one after the other."""
-    fgraph = FunctionGraph(outputs=list(outputs), clone=True)
+    keep: dict[str, Any] = {"copy_inputs": False, "copy_orphans": False}
+    fgraph = FunctionGraph(outputs=list(outputs), clone=True, **keep)
     while symbolic := [n for n in fgraph.toposort() if _draws_inside(n)]:
         for node in symbolic:
             fgraph.replace_all(list(zip(node.outputs, inline_ofg_node(node), strict=True)))
@@ -254,17 +218,3 @@ def _draw_with(rng: Any, outputs: Sequence[Any], block: RecordBlock) -> list[Any
 def _draws_inside(node: Any) -> bool:
     takes_rng = any(isinstance(var.type, RandomType) for var in node.inputs)
     return isinstance(node.op, OpFromGraph) and takes_rng
-
-
-def _compiled(
-    outputs: Sequence[Variable], compile_kwargs: dict, rng: Variable | None = None
-) -> tuple[list[str], Callable[..., list[NDArray]]]:
-    """Compile a function of a point's values; gives the names to pass, in order, and the function.
-
-    A generator, where there is one, comes first and is advanced in place.
-    """
-    inputs = [var for var in explicit_graph_inputs(outputs) if var is not rng]
-    first = [] if rng is None else [pytensor.In(rng, mutable=True)]
-    function = pm_compile([*first, *inputs], outputs, random_seed=False, **compile_kwargs)
-    function.trust_input = True
-    return [str(var.name) for var in inputs], function

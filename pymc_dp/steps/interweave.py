@@ -9,7 +9,8 @@ the residuals and x = x(theta, u), the posterior is
 
 in which theta moves freely. One Metropolis move there after every sweep removes the slowdown
 (ancillarity-sufficiency interweaving: Yu & Meng 2011). The residuals' own law does not depend on
-theta, so that neither their density nor a Jacobian enters.
+theta, so that neither their density nor a Jacobian enters. Counts and categories have residuals
+too: u uniform between F(x - 1) and F(x), drawn anew for every move.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
-from pymc.blocking import PointType
-from pymc.pytensorf import compile as pm_compile
-from pymc.step_methods.state import DataClassState, dataclass_state
 from pymc.vartypes import continuous_types
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import explicit_graph_inputs
 
 from pymc_dp.additivity import direct_inputs
+from pymc_dp.kernels.arrays import Part
+from pymc_dp.kernels.walk import make_walk
 from pymc_dp.records import RecordBlock, is_record
-from pymc_dp.steps.residuals import Rule, rule_for
+from pymc_dp.steps.packing import Packing, graph_key
+from pymc_dp.steps.residuals import CountRule, Rule, rule_for, takes_uniform
 
 __all__ = ["Interweaving", "interweaving_plan"]
 
 #: a joint random walk of more parameters than this would hardly move
 MOST_PARAMETERS = 30
+#: moves a round: each costs less than offering every record a proposal
+MOVES = 4
 
 
 #: rules of the records that move, and the parameters they move with
-Plan = tuple[dict[Any, Rule], list[Any]]
+Plan = tuple[dict[Any, Rule | CountRule], list[Any]]
 
 
 def interweaving_plan(model: pm.Model, block: RecordBlock) -> Plan | str:
@@ -57,7 +58,7 @@ def interweaving_plan(model: pm.Model, block: RecordBlock) -> Plan | str:
         ]
         for rv in block.records
     }
-    rules: dict[Any, Rule] = {}
+    rules: dict[Any, Rule | CountRule] = {}
     unmoved: list[str] = []
     for rv in block.records:
 
@@ -77,80 +78,30 @@ def interweaving_plan(model: pm.Model, block: RecordBlock) -> Plan | str:
     if any(p.dtype not in continuous_types for p in parameters):
         return "a parameter of the records is discrete"
     start = model.initial_point()
-    size = sum(np.size(start[model.rvs_to_values[p].name]) for p in parameters)
-    if size > MOST_PARAMETERS:
-        return f"the records have {size} parameters, more than {MOST_PARAMETERS}"
+    sizes = {p: np.size(start[model.rvs_to_values[p].name]) for p in parameters}
+    if sum(sizes.values()) > MOST_PARAMETERS:
+        total = sum(sizes.values())
+        return f"the records have {total} parameters, more than {MOST_PARAMETERS}"
     return rules, parameters
 
 
-@dataclass_state
-class RandomWalk(DataClassState):
-    """Scale and covariance of a joint proposal, learned while tuning and frozen afterwards."""
-
-    log_scale: float
-    mean: NDArray[np.float64]
-    cov: NDArray[np.float64]
-    factor: NDArray[np.float64]
-    count: int = 0
-
-    @classmethod
-    def start(cls, size: int) -> RandomWalk:
-        """Begin small; nothing is known yet."""
-        cov = 0.01 * np.eye(size)
-        return cls(log_scale=0.0, mean=np.zeros(size), cov=cov, factor=np.linalg.cholesky(cov))
-
-    def propose(self, theta: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-        """Draw a symmetric proposal with the tails of a t distribution with two degrees.
-
-        Posteriors from clamped records have long tails: beyond the clamp the release says little.
-        """
-        size = np.exp(self.log_scale) / np.sqrt(rng.standard_exponential())
-        return theta + size * self.factor @ rng.standard_normal(theta.size)
-
-    def learn(self, theta: NDArray[np.float64], accept: float) -> None:
-        """Robbins-Monro on the scale, running moments for the covariance (Haario et al. 2001)."""
-        self.count += 1
-        self.log_scale += (accept - (0.44 if theta.size == 1 else 0.3)) / self.count**0.6
-        weight = 2 / (self.count + 2)  # the later half counts most
-        deviation = theta - self.mean
-        self.mean = self.mean + weight * deviation
-        self.cov = (1 - weight) * (self.cov + weight * np.outer(deviation, deviation))
-        if self.count % 50 == 0:
-            spread = np.trace(self.cov) / theta.size
-            before = np.linalg.slogdet(self.factor)[1]
-            self.factor = np.linalg.cholesky(self.cov + 1e-6 * spread * np.eye(theta.size))
-            # the shape is new, the size stays as it was learned
-            self.log_scale += (before - np.linalg.slogdet(self.factor)[1]) / theta.size
-
-
 class Interweaving:
-    """A Metropolis move of parameters with residuals kept, compiled."""
+    """A move of parameters with the records' residuals kept, compiled."""
 
-    def __init__(
-        self,
-        model: pm.Model,
-        plan: Plan,
-        compile_kwargs: dict[str, Any] | None,
-    ) -> None:
+    def __init__(self, model: pm.Model, plan: Plan, packing: Packing) -> None:
         rules, parameters = plan
-        start = model.initial_point()
-        self.parameters = [str(model.rvs_to_values[p].name) for p in parameters]
-        self.records = [str(model.rvs_to_values[rv].name) for rv in rules]
-        self.shapes = [np.shape(start[name]) for name in self.parameters]
-        self.size = sum(int(np.prod(shape)) for shape in self.shapes)
-        self._compile(model, rules, parameters, compile_kwargs or {})
-
-    def _compile(
-        self, model: pm.Model, rules: dict[Any, Rule], parameters: list[Any], compile_kwargs: dict
-    ) -> None:
         values = model.rvs_to_values
-        proposed = [values[p].type() for p in parameters]
+        proposal = packing.theta.type("proposal")
+        uniform = packing.table.type("uniform")
         #: every value that moves, and where it goes
-        goes_to: dict[Any, Any] = dict(zip((values[p] for p in parameters), proposed, strict=True))
+        goes_to: dict[Any, Any] = {
+            values[p]: packing.piece(proposal, values[p]) for p in parameters
+        }
         for rv, rule in rules.items():
             x, *old = model.replace_rvs_by_values([rv, *rv.owner.op.dist_params(rv.owner)])
             new = clone_replace(old, goes_to, rebuild_strict=False)
-            moved = rule(x, old, new)
+            v = [packing.columns(uniform, values[rv])] if takes_uniform(rv) else []
+            moved = rule(x, old, new, *v)
             transform = model.rvs_to_transforms.get(rv)
             if transform is not None:
                 inputs = model.replace_rvs_by_values(
@@ -164,36 +115,21 @@ class Interweaving:
         rest = [rv for rv in [*model.basic_RVs, *model.potentials] if rv not in rules]
         log_density = model.logp(vars=rest, jacobian=True)
         after = clone_replace(log_density, goes_to, rebuild_strict=False)
-        outputs = [after - log_density, *(goes_to[values[rv]] for rv in rules)]
-        inputs = [v for v in explicit_graph_inputs(outputs) if v not in proposed]
-        self.inputs = [str(v.name) for v in inputs]
-        self.move = pm_compile(
-            [*proposed, *inputs],
-            outputs,
-            random_seed=False,
-            on_unused_input="ignore",
-            **compile_kwargs,
+        records = [values[rv] for rv in packing.record_variables]
+        table = packing.rows([goes_to.get(value, value) for value in records])
+        self.moved = packing.compiled(
+            [proposal, packing.theta, packing.given, packing.table, uniform],
+            packing.packed([after, table], keep=[proposal, uniform]),
         )
-        self.move.trust_input = True
+        self.uniform = any(takes_uniform(rv) for rv in rules)
+        where = [packing.parameters[str(values[p].name)][:2] for p in parameters]
+        self.which = np.concatenate([np.arange(*ends) for ends in where])
 
-    def step(
-        self, point: PointType, rng: np.random.Generator, walk: RandomWalk, tune: bool
-    ) -> tuple[PointType, float]:
-        """Offer the parameters one joint move: the new point and the acceptance probability."""
-        theta = np.concatenate([np.ravel(point[name]) for name in self.parameters])
-        proposal = walk.propose(theta, rng)
-        proposed = self._split(proposal)
-        log_ratio, *records = self.move(*proposed.values(), *(point[name] for name in self.inputs))
-        accept = float(np.exp(min(0.0, float(log_ratio)))) if np.isfinite(log_ratio) else 0.0
-        if rng.random() < accept:
-            point = {**point, **proposed, **dict(zip(self.records, records, strict=True))}
-            theta = proposal
-        if tune:
-            walk.learn(theta, accept)
-        return point, accept
+    def key(self) -> str | None:
+        """Name of the compiled move, for the cache on disk."""
+        key = graph_key([self.moved])
+        return None if key is None else f"walk {key} {self.which.tolist()} {MOVES} {self.uniform}"
 
-    def _split(self, theta: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        sizes = [int(np.prod(shape)) for shape in self.shapes]
-        parts = np.split(theta, np.cumsum(sizes)[:-1])
-        named = zip(self.parameters, parts, self.shapes, strict=True)
-        return {name: part.reshape(shape) for name, part, shape in named}
+    def part(self) -> Part:
+        """Make the move, numba-compiled."""
+        return make_walk(self.moved.vm.jit_fn, self.which, MOVES, self.uniform)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -15,10 +16,10 @@ from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_dp.additivity import NotAdditiveError
-from pymc_dp.records import is_record, record_blocks, record_variables
-from pymc_dp.steps.compiled_block import CompiledBlock
-from pymc_dp.steps.interweave import Interweaving, RandomWalk, interweaving_plan
+from pymc_dp.additivity import NotAdditiveError, direct_inputs
+from pymc_dp.records import is_parent, is_record, record_blocks, record_variables
+from pymc_dp.steps.parameters import takes
+from pymc_dp.steps.rounds import Rounds, Tuning
 
 __all__ = ["RecordGibbs"]
 
@@ -27,7 +28,7 @@ __all__ = ["RecordGibbs"]
 class RecordGibbsState(StepMethodState):
     """What a chain carries on besides its point."""
 
-    walks: list[RandomWalk]
+    tunings: list[Tuning]
     tune: bool
 
 
@@ -102,67 +103,72 @@ class RecordGibbs(BlockedStep):
         initial_point: PointType | None = None,
         compile_kwargs: dict[str, Any] | None = None,
         interweave: bool = True,
+        rounds: int = 1,
         blocked: bool = True,
     ) -> None:
         model = pm.modelcontext(model)
-        records = _resolve(vars, model)
-        self.vars = [model.rvs_to_values[rv] for rv in records]
+        records, parameters = _resolve(vars, model)
+        self.vars = [model.rvs_to_values[rv] for rv in [*parameters, *records]]
         self.rng = get_random_generator(rng)
-        found = record_blocks(model, records)
-        self.blocks = [CompiledBlock(model, block, compile_kwargs) for block in found]
         point = model.initial_point() if initial_point is None else initial_point
-        for block, compiled in zip(found, self.blocks, strict=True):
-            # a guard against a rule for an operation that does not hold: far above rounding
-            if compiled.deviation(point, np.random.default_rng(0)) > 1e-6:
-                raise NotAdditiveError(
-                    f"Moving one record of {block.names} changes the released statistic by "
-                    "something else than that record's contribution. Please report this model; "
-                    "step=pm.NUTS() samples it where all latent variables are continuous."
-                )
+        blocks = record_blocks(model, records)
+        self.blocks: list[Rounds] = []
+        left = list(parameters)
+        for block in blocks:
+            parents = [
+                p for rv in block.records for p in direct_inputs(rv.owner.inputs, model.basic_RVs)
+            ]
+            own = [p for p in left if p in parents]
+            left = [p for p in left if p not in own]
+            self.blocks.append(Rounds(model, block, own, interweave, point, compile_kwargs or {}))
+            self._check(self.blocks[-1], block, point)
+        if left:
+            self.blocks.append(Rounds(model, None, left, False, point, compile_kwargs or {}))
+        self.rounds = rounds
+        # what the statistics are averages over; NaN where there is nothing to average
+        self.sweeps = sum(b.records is not None for b in self.blocks) * rounds or math.nan
+        self.walks = sum(b.interweaving is not None for b in self.blocks) * rounds or math.nan
+        self._start_tuning(tune=True)
 
-        plans = [interweaving_plan(model, block) if interweave else "" for block in found]
-        self.interweavings = [
-            None if isinstance(plan, str) else Interweaving(model, plan, compile_kwargs)
-            for plan in plans
-        ]
-        self._start_walks(tune=True)
+    @staticmethod
+    def _check(compiled: Rounds, block: Any, point: PointType) -> None:
+        """Guard against a rule for an operation that does not hold: far above rounding."""
+        assert compiled.records is not None
+        if compiled.records.deviation(point, np.random.default_rng(0)) > 1e-6:
+            raise NotAdditiveError(
+                f"Moving one record of {block.names} changes the released statistic by "
+                "something else than that record's contribution. Please report this model; "
+                "step=pm.NUTS() samples it where all latent variables are continuous."
+            )
 
-    def _start_walks(self, tune: bool) -> None:
+    def _start_tuning(self, tune: bool) -> None:
         self.tune = tune
-        self.walks = [RandomWalk.start(i.size) for i in self.interweavings if i is not None]
+        self.tunings = [block.start_tuning() for block in self.blocks]
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a chain: take its generator and forget the last chain's records."""
         super().setup_chain(rng, tune, draws)
         for block in self.blocks:
             block.forget()
-        self._start_walks(tune=tune > 0)
+        self._start_tuning(tune=tune > 0)
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
-        """Offer every record one proposal, then the parameters one with residuals kept."""
-        rates, lowest, moves = [], 0.0, []
-        walks = iter(self.walks)
-        for block, interweaving in zip(self.blocks, self.interweavings, strict=True):
-            point, rate, low = block.sweep(point, self.rng)
-            rates.append(rate)
-            lowest = min(lowest, low)
-            if interweaving is not None:
-                before = point
-                point, accept = interweaving.step(point, self.rng, next(walks), self.tune)
-                moves.append(accept)
-                if point is not before:
-                    block.follow(point)
+        """Move the records, their parameters, and both together."""
+        accept = lowest = moves = 0.0
+        for block, tuning in zip(self.blocks, self.tunings, strict=True):
+            point, report = block.step(point, self.rng, tuning, self.tune, self.rounds)
+            accept, lowest, moves = accept + report[0], min(lowest, report[1]), moves + report[2]
         stats = {
-            "accept": float(np.mean(rates)),
-            "accept_min": float(np.exp(lowest)),
-            "interweave_accept": float(np.mean(moves)) if moves else np.nan,
+            "accept": accept / self.sweeps,
+            "accept_min": math.exp(lowest),
+            "interweave_accept": moves / self.walks,
         }
         return point, [stats]
 
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool = False) -> Competence:
-        """Ideal for records that a release reaches, and for nothing else."""
-        return Competence.IDEAL if is_record(var) else Competence.INCOMPATIBLE
+        """Ideal for records that a release reaches, and for parameters of theirs that it takes."""
+        return Competence.IDEAL if is_record(var) or takes(var) else Competence.INCOMPATIBLE
 
     @staticmethod
     def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list]]:
@@ -180,8 +186,8 @@ class RecordGibbs(BlockedStep):
         return (update_stats,)
 
 
-def _resolve(vars: Any, model: pm.Model) -> list[TensorVariable]:
-    """Record variables from what the user passed: random variables or their values."""
+def _resolve(vars: Any, model: pm.Model) -> tuple[list[TensorVariable], list[TensorVariable]]:
+    """Sort what the user passed, random variables or values, into records and parameters."""
     if vars is None:
         found = record_variables(model)
         if not found:
@@ -189,7 +195,7 @@ def _resolve(vars: Any, model: pm.Model) -> list[TensorVariable]:
                 "The model has no records: declare a release of a sum over a latent variable's "
                 "first axis with pmdp.Privatized(name, x.sum(), mechanism, observed=...)."
             )
-        return found
+        return found, [rv for rv in model.free_RVs if takes(rv)]
     given = list(vars) if isinstance(vars, list | tuple) else [vars]
     resolved = [model.values_to_rvs.get(var, var) for var in given]
     for rv in resolved:
@@ -200,4 +206,5 @@ def _resolve(vars: Any, model: pm.Model) -> list[TensorVariable]:
             )
         if rv not in model.free_RVs:
             raise ValueError(f"{rv} is not a variable of the model. Pass record variables, [x, y].")
-    return resolved
+    parameters = [rv for rv in resolved if is_parent(rv)]
+    return [rv for rv in resolved if rv not in parameters], parameters

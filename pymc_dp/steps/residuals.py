@@ -1,8 +1,10 @@
 """Move records along with their parameters while their residuals stay fixed.
 
 A record x with parameters p is a function of p and of a residual whose law does not depend on p:
-x = loc + scale * residual for a location-scale family. Given old and new parameters, the rules here
-say where x goes when its residual is kept. One rule a distribution, registered by its operation.
+x = loc + scale * residual for a location-scale family, the quantile of u = F(x; p) in general, with
+u uniform between F(x - 1) and F(x) for counts and categories. Given old and new parameters, the
+rules here say where x goes when its residual is kept. One rule a distribution, registered by its
+operation.
 """
 
 from __future__ import annotations
@@ -11,12 +13,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytensor.tensor as pt
+from pymc.logprob.abstract import _icdf, _logcdf, _logprob
 from pytensor.tensor.random import basic as rvs
+from pytensor.tensor.random.op import RandomVariable
 
-__all__ = ["Rule", "rule_for"]
+from pymc_dp.steps.quantile import count_quantile
+
+__all__ = ["CountRule", "Rule", "rule_for", "takes_uniform"]
 
 #: ``rule(x, old parameters, new parameters)`` gives the moved x
 Rule = Callable[[Any, Sequence[Any], Sequence[Any]], Any]
+#: the same with a uniform number for every entry of x, which says where u is between F(x - 1), F(x)
+CountRule = Callable[[Any, Sequence[Any], Sequence[Any], Any], Any]
 
 
 def _location_scale(loc: int, scale: int) -> Rule:
@@ -45,6 +53,60 @@ def _mv_normal(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
     return new[0] + (new_factor @ residual)[..., 0]
 
 
+#: in place of a generator and a size, which densities do not use
+_ANY = (None, None)
+
+
+def _cdf(op: Any, x: Any, params: Sequence[Any]) -> Any:
+    return pt.exp(_logcdf(op, x, *_ANY, *params))
+
+
+def _pmf(op: Any, x: Any, params: Sequence[Any]) -> Any:
+    return pt.exp(_logprob(op, [x], *_ANY, *params))
+
+
+def _through_cdf(op: Any) -> Rule:
+    """Keep u = F(x), where PyMC knows the distribution function and its inverse."""
+
+    def moved(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
+        return _icdf(op, _cdf(op, x, old), *_ANY, *new)
+
+    return moved
+
+
+def _bernoulli(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
+    [p], [new_p] = old, new
+    u = pt.switch(pt.eq(x, 0), v * (1 - p), (1 - p) + v * p)
+    return pt.gt(u, 1 - new_p)
+
+
+def _categorical(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
+    [p], [new_p] = old, new
+    k = pt.arange(p.shape[-1])
+    u = pt.sum(p * ((k < x[..., None]) + v[..., None] * pt.eq(k, x[..., None])), axis=-1)
+    return pt.sum(pt.cumsum(new_p, axis=-1)[..., :-1] < u[..., None], axis=-1)
+
+
+def _geometric(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
+    # the survival function is (1 - p)^x, on 1, 2, ...
+    log_survival = (x - 1) * pt.log1p(-old[0]) + pt.log1p(-v * old[0])
+    return pt.maximum(pt.ceil(log_survival / pt.log1p(-new[0])), 1)
+
+
+def _count(op: Any, recursion: Callable[..., tuple[Any, Any]]) -> CountRule:
+    """Keep u of a count whose masses follow p(k) = p(k - 1) (a + b / k)."""
+
+    def moved(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
+        u = _cdf(op, x, old) - (1 - v) * _pmf(op, x, old)
+        return count_quantile(u, x, _cdf(op, x, new), _pmf(op, x, new), *recursion(*new))
+
+    return moved
+
+
+def _panjer_binomial(n: Any, p: Any) -> tuple[Any, Any]:
+    return -p / (1 - p), (n + 1) * p / (1 - p)
+
+
 #: for every operation its rule and the parameters that must stay as they are
 _RULES: dict[type, tuple[Rule, tuple[int, ...]]] = {
     rvs.CauchyRV: (_location_scale(0, 1), ()),
@@ -60,9 +122,23 @@ _RULES: dict[type, tuple[Rule, tuple[int, ...]]] = {
     rvs.StudentTRV: (_location_scale(1, 2), (0,)),
     rvs.UniformRV: (_uniform, ()),
 }
+#: the same for counts and categories: ``make(op)`` gives the rule
+_COUNT_RULES: dict[type, Callable[[Any], CountRule]] = {
+    rvs.BernoulliRV: lambda op: _bernoulli,
+    rvs.BinomialRV: lambda op: _count(op, _panjer_binomial),
+    rvs.CategoricalRV: lambda op: _categorical,
+    rvs.GeometricRV: lambda op: _geometric,
+    rvs.NegBinomialRV: lambda op: _count(op, lambda n, p: (1 - p, (n - 1) * (1 - p))),
+    rvs.PoissonRV: lambda op: _count(op, lambda mu: (pt.zeros_like(mu), mu)),
+}
 
 
-def rule_for(rv: Any, moving: Callable[[Any], bool]) -> Rule | None:
+def takes_uniform(rv: Any) -> bool:
+    """Whether the rule of a record variable needs a uniform number for every entry."""
+    return type(rv.owner.op) in _COUNT_RULES
+
+
+def rule_for(rv: Any, moving: Callable[[Any], bool]) -> Rule | CountRule | None:
     """Return the rule of a record variable, or None where its residual cannot be kept.
 
     Parameters
@@ -72,17 +148,23 @@ def rule_for(rv: Any, moving: Callable[[Any], bool]) -> Rule | None:
     moving : callable
         Whether a parameter of it may move.
     """
-    found = _RULES.get(type(rv.owner.op))
-    if found is None:
-        return None
-    rule, fixed = found
-    params = rv.owner.op.dist_params(rv.owner)
-    if any(moving(params[i]) for i in fixed):
+    op = rv.owner.op
+    rule: Any = None
+    if type(op) in _COUNT_RULES:
+        rule = _COUNT_RULES[type(op)](op)
+    elif type(op) in _RULES:
+        known, fixed = _RULES[type(op)]
+        params = op.dist_params(rv.owner)
+        rule = None if any(moving(params[i]) for i in fixed) else known
+    known_functions = type(op) in _logcdf.registry and type(op) in _icdf.registry
+    if rule is None and known_functions and isinstance(op, RandomVariable):
+        rule = _through_cdf(op)
+    if rule is None:
         return None
 
-    def in_double(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
+    def in_double(x: Any, old: Sequence[Any], new: Sequence[Any], *v: Any) -> Any:
         # constants may be of lower precision, in which u would not be kept
         doubled = [[pt.cast(p, "float64") for p in params] for params in (old, new)]
-        return rule(pt.cast(x, "float64"), *doubled)
+        return rule(pt.cast(x, "float64"), *doubled, *v)
 
     return in_double

@@ -90,7 +90,7 @@ def test_which_step_is_picked():
         pmdp.Privatized("r", x, pmdp.RandomizedResponse(2, keep=0.8), observed=[0, 1, 1])
         pmdp.Privatized("s", z, pmdp.Laplace(scale=1), observed=[0.0, 1.0, 1.0])
     explained = pmdp.explain(model)
-    assert explained.steps == {"p": "NUTS", "x": "RecordGibbs", "z": "NUTS"}
+    assert explained.steps == {"p": "RecordGibbs", "x": "RecordGibbs", "z": "NUTS"}
     assert "applied to every record of x by itself" in repr(explained)
     assert "epsilon 1.38629 a record" in repr(explained)
     with model:

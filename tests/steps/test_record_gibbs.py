@@ -34,10 +34,10 @@ def picked(model):
     return {model.values_to_rvs[v].name: cls.__name__ for cls, vs in chosen.items() for v in vs}
 
 
-def test_picked_for_records_and_for_nothing_else():
+def test_picked_for_records_their_parameters_and_nothing_else():
     with pm.Model() as model:
         p = pm.Beta("p", 1, 1)
-        lam = pm.Exponential("lam", 1)
+        lam = pm.Exponential("lam", pm.HalfNormal("above"))
         x = pm.Bernoulli("x", p, shape=4)
         k = pm.Categorical("k", np.ones(3) / 3, shape=4)
         c = pm.Poisson("c", lam, shape=4)
@@ -47,17 +47,19 @@ def test_picked_for_records_and_for_nothing_else():
         total = x.sum() + c.sum() + pmdp.clamp(z, -1, 1).sum() + pt.eq(k, 1).sum()
         pmdp.Privatized("s", total, pmdp.Laplace(scale=1), observed=3)
     chosen = picked(model)
-    assert {name for name, step in chosen.items() if step == "RecordGibbs"} == {"x", "k", "c", "z"}
     # outside the model's context too, as pm.sample(model=...) asks
-    assert chosen["p"] == chosen["lam"] == chosen["other"] == "NUTS"
+    ours = {name for name, step in chosen.items() if step == "RecordGibbs"}
+    assert ours == {"x", "k", "c", "z", "p", "lam"}
+    assert chosen["other"] == chosen["above"] == "NUTS"
     assert chosen["switch"] == "BinaryGibbsMetropolis"
 
 
 def test_explicit_steps():
     with normal_model() as model:
         x, mu = model["x"], model["mu"]
-        for step in (pmdp.RecordGibbs([x]), pmdp.RecordGibbs(x), pmdp.RecordGibbs()):
+        for step in (pmdp.RecordGibbs([x]), pmdp.RecordGibbs(x)):
             assert [v.name for v in step.vars] == ["x"]
+        assert [v.name for v in pmdp.RecordGibbs().vars] == ["mu", "x"]
         idata = pm.sample(
             20, tune=5, chains=1, cores=1, step=[pm.Slice([mu]), pmdp.RecordGibbs([x])], **QUIET
         )
@@ -117,13 +119,13 @@ def test_a_new_release_reuses_the_compiled_step():
         released = pm.Data("released", 0.0)
         pmdp.Privatized("s", x.sum(), pmdp.Gaussian(sigma=1), observed=released)
         step = [pmdp.RecordGibbs([x]), pm.Slice([mu])]
-        compiled = step[0].blocks[0].propose
+        compiled = step[0].blocks[0].records.propose
         means = []
         for value in (-20.0, 20.0):
             pm.set_data({"released": value})
             idata = pmdp.sample(800, tune=200, chains=1, cores=1, step=step, random_seed=1, **QUIET)
             means.append(float(idata.posterior["mu"].mean()))
-        assert step[0].blocks[0].propose is compiled
+        assert step[0].blocks[0].records.propose is compiled
         assert means[0] < -1 < 1 < means[1]
         pm.set_data({"released": np.inf})
         step[0].setup_chain(1, 0, 1)

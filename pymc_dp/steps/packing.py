@@ -1,0 +1,214 @@
+"""A point as three arrays, and graphs as compiled functions of these three.
+
+The kernels take `theta` (parameters that move), `given` (whatever else the graphs use: other
+variables of the model, public data) and `table` (records, one a column), whatever the model is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.blocking import PointType
+from pymc.pytensorf import compile as pm_compile
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import graph_inputs
+from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.variable import TensorVariable
+
+__all__ = ["Packing", "graph_key", "source_key"]
+
+
+@cache
+def source_key() -> str:
+    """Name the version of the compiled code of this package by its source."""
+    root = Path(__file__).parents[1]
+    files = sorted([*root.glob("kernels/*.py"), *root.glob("mechanisms/*.py")])
+    return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def graph_key(functions: Sequence[Any]) -> str | None:
+    """Name compiled graphs as PyTensor's cache does; None where one cannot be cached."""
+    keys = [CACHED_SRC_FUNCTIONS.get(function.vm.jit_fn.py_func) for function in functions]
+    return None if None in keys else "".join(str(key) for key in keys)
+
+
+class Packing:
+    """Where every value of a model's point lies in `theta`, `given` or `table`.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    parameters, records : sequence of TensorVariable
+        Random variables whose values go to `theta` and to `table`.
+    point : dict
+        A point of the model, for the shapes.
+    compile_kwargs : dict
+        Passed to the compilation.
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        parameters: Sequence[TensorVariable],
+        records: Sequence[TensorVariable],
+        point: PointType,
+        compile_kwargs: dict[str, Any],
+    ) -> None:
+        self.compile_kwargs = compile_kwargs
+        self.record_variables = list(records)
+        self.records = [str(model.rvs_to_values[rv].name) for rv in records]
+        self.parameters: dict[str, tuple[int, int, tuple[int, ...]]] = {}
+        #: what `given` holds, values of the model or shared variables
+        self.inputs: list[Any] = []
+        self._point = point
+        self._pieces: dict[Any, TensorVariable] = {}
+
+        size = 0
+        for rv in parameters:
+            name, shape = str(model.rvs_to_values[rv].name), np.shape(point[_name(model, rv)])
+            self.parameters[name] = (size, size + int(np.prod(shape)), shape)
+            size = self.parameters[name][1]
+        #: rows of the table for every record variable
+        self.widths = [np.size(point[name]) // len(point[name]) for name in self.records]
+        length = len(point[self.records[0]]) if records else 0
+        self.theta = pt.tensor("theta", shape=(size,), dtype="float64")
+        self.given = pt.dvector("given")
+        self.table = pt.tensor("table", shape=(sum(self.widths), length), dtype="float64")
+        self.size, self._given_size = size, 0
+
+        for rv in parameters:
+            value: Any = model.rvs_to_values[rv]
+            self._pieces[value] = self.piece(self.theta, value)
+        self._shapes = {name: np.shape(point[name]) for name in self.records}
+        for rv in records:
+            value = model.rvs_to_values[rv]
+            self._pieces[value] = self.columns(self.table, value).astype(value.dtype)
+
+    def packed(self, graphs: Sequence[Any], keep: Sequence[Any] = ()) -> list[Any]:
+        """Express graphs of the model's values as graphs of the three arrays.
+
+        Inputs in `keep` stay as they are.
+        """
+        known = {*self._pieces, self.theta, self.given, self.table, *keep}
+        for var in dict.fromkeys(graph_inputs(graphs)):
+            if isinstance(var.type, RandomType):
+                continue
+            if var not in known and not isinstance(var, Constant):
+                self._add_given(var)
+        return clone_replace(list(graphs), self._pieces, rebuild_strict=False)
+
+    def _add_given(self, var: Any) -> None:
+        shape = np.shape(_current(var, self._point))
+        stop = self._given_size + int(np.prod(shape))
+        piece = _piece(self.given, self._given_size, stop, shape)
+        self._pieces[var] = piece.astype(var.dtype)
+        self.inputs.append(var)
+        self._given_size = stop
+
+    def compiled(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], rng: Any = None, **kwargs: Any
+    ) -> Any:
+        """Compile graphs of the three arrays; a generator is advanced in place."""
+        first = [] if rng is None else [pytensor.In(rng, mutable=True)]
+        function = pm_compile(
+            [*first, *inputs],
+            list(outputs),
+            random_seed=False,
+            on_unused_input="ignore",
+            **{**self.compile_kwargs, **kwargs},
+        )
+        function.trust_input = True
+        return function
+
+    def piece(self, theta: TensorVariable, value: Any) -> TensorVariable:
+        """Cut the value of a parameter out of a vector like `theta`."""
+        return _piece(theta, *self.parameters[str(value.name)])
+
+    def columns(self, table: TensorVariable, value: Any) -> TensorVariable:
+        """Cut the value of a record variable out of a matrix like `table`."""
+        first, last = self.rows_of(str(value.name))
+        shape = self._shapes[str(value.name)]
+        if len(shape) == 1:
+            return table[first]
+        piece = table[first:last].T
+        return piece.reshape(shape) if len(shape) > 2 else piece
+
+    def rows(self, values: Sequence[Any]) -> TensorVariable:
+        """Lay symbolic values of the records out as a table."""
+        parts = [
+            (v[None] if v.ndim == 1 else v.reshape((v.shape[0], -1)).T).astype("float64")
+            for v in values
+        ]
+        return pt.concatenate(parts, axis=0) if len(parts) > 1 else parts[0]
+
+    def rows_of(self, name: str) -> tuple[int, int]:
+        """First row of a record variable in the table, and the one after its last."""
+        position = self.records.index(name)
+        return sum(self.widths[:position]), sum(self.widths[: position + 1])
+
+    def theta_of(self, point: PointType) -> NDArray[np.float64]:
+        """Read the parameters of a point; a copy."""
+        theta = np.empty(self.size)
+        for name, (start, stop, shape) in self.parameters.items():
+            theta[start:stop] = point[name].ravel() if shape else point[name]
+        return theta
+
+    def given_of(self, point: PointType) -> NDArray[np.float64]:
+        """Read everything else that the compiled functions use."""
+        values = [np.ravel(_current(var, point)) for var in self.inputs]
+        return np.concatenate(values, dtype=np.float64) if values else np.zeros(0)
+
+    def table_of(self, point: PointType) -> NDArray[np.float64]:
+        """Read the records of a point, one a column; a copy."""
+        table = np.empty(self.table.type.shape)
+        row = 0
+        for name, width in zip(self.records, self.widths, strict=True):
+            value = point[name]
+            if value.ndim == 1:
+                table[row] = value
+            else:
+                table[row : row + width] = value.reshape(len(value), -1).T
+            row += width
+        return table
+
+    def point_of(
+        self, point: PointType, theta: NDArray[np.float64], table: NDArray[np.float64]
+    ) -> PointType:
+        """Write parameters and records back into a copy of a point."""
+        new = dict(point)
+        for name, (start, stop, shape) in self.parameters.items():
+            new[name] = theta[start:stop].reshape(shape)
+        row = 0
+        for name, width in zip(self.records, self.widths, strict=True):
+            old = point[name]
+            part = table[row] if old.ndim == 1 else table[row : row + width].T.reshape(old.shape)
+            new[name] = part.astype(old.dtype)
+            row += width
+        return new
+
+
+def _current(var: Any, point: PointType) -> Any:
+    if isinstance(var, SharedVariable):
+        return var.get_value(borrow=True)
+    return point[str(var.name)]
+
+
+def _name(model: pm.Model, rv: Any) -> str:
+    return str(model.rvs_to_values[rv].name)
+
+
+def _piece(vector: TensorVariable, start: int, stop: int, shape: tuple[int, ...]) -> Any:
+    return vector[start:stop].reshape(shape) if shape else vector[start]

@@ -1,0 +1,55 @@
+"""Quantiles of counts, as an operation of PyTensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
+from pytensor.scalar.basic import ScalarOp, upgrade_to_float
+from pytensor.tensor.elemwise import Elemwise
+
+__all__ = ["count_quantile"]
+
+
+def _walk(u: float, x: float, cdf: float, pmf: float, a: float, b: float) -> float:
+    """Smallest k with F(k) >= u, from F and the mass at x."""
+    k = x
+    while cdf < u:
+        k += 1.0
+        pmf *= a + b / k
+        cdf += pmf
+        if not pmf > 1e-18:  # beyond what F can resolve
+            return k
+    while k > 0.0 and cdf - pmf >= u:
+        cdf -= pmf
+        pmf /= a + b / k
+        k -= 1.0
+    return k
+
+
+class CountQuantile(ScalarOp):
+    """Walk from a value to the quantile of a count.
+
+    The family is Panjer's: masses follow p(k) = p(k - 1) (a + b / k). That is the Poisson
+    distribution with a = 0, b = mu; the binomial with a = -p / (1 - p), b = -a (n + 1); the
+    negative binomial with a = 1 - p, b = a (n - 1).
+    """
+
+    nin = 6
+
+    def impl(self, *inputs: Any) -> float:
+        """Compute in Python."""
+        return _walk(*inputs)
+
+    def c_code(self, *args: Any, **kwargs: Any) -> str:
+        """Leave it to Python and numba."""
+        raise NotImplementedError
+
+
+@register_funcify_and_cache_key(CountQuantile)
+def _funcify(op: CountQuantile, **kwargs: Any) -> tuple[Any, str]:
+    return numba_njit(_walk), "pymc_dp.CountQuantile.1"
+
+
+#: ``count_quantile(u, x, cdf, pmf, a, b)``: `cdf` and `pmf` are those at x
+count_quantile = Elemwise(CountQuantile(upgrade_to_float, name="count_quantile"))
