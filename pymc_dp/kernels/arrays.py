@@ -36,15 +36,16 @@ class Arrays(NamedTuple):
     released, noise, kind : ndarray
         For every component of the releases its value, its noise parameter and the position of
         its density.
-    log_scale, mean, cov, factor : ndarray
-        The random walk of the interweaving move.
+    width, mean, cov, factor : ndarray
+        Interweaving: width of the first bracket, moments of the parameters, and the factor that
+        shapes directions.
     widths : ndarray
-        Brackets of slice updates, one a parameter.
+        Widths of the first brackets of slice updates, one a parameter.
     learned : ndarray
         Tuning rounds so far.
     report : ndarray
-        Sums over the rounds of a call: share of accepted records; lowest log-ratio of a record
-        (not a sum); acceptance probability of the interweaving moves.
+        Share of accepted records, summed over the rounds of a call, and the lowest log-ratio of a
+        record.
     """
 
     theta: NDArray[np.float64]
@@ -53,7 +54,7 @@ class Arrays(NamedTuple):
     released: NDArray[np.float64]
     noise: NDArray[np.float64]
     kind: NDArray[np.int64]
-    log_scale: NDArray[np.float64]
+    width: NDArray[np.float64]
     mean: NDArray[np.float64]
     cov: NDArray[np.float64]
     factor: NDArray[np.float64]
@@ -85,7 +86,7 @@ def make_rounds(parts: Sequence[Part], key: str | None) -> Callable[..., None]:
 _ROUNDS = """
 def rounds(rng, tune, times, {fields}):
     arrays = Arrays({fields})
-    arrays.report[0], arrays.report[1], arrays.report[2] = 0.0, 0.0, 0.0
+    arrays.report[0], arrays.report[1] = 0.0, 0.0
     for _ in range(times):
         if tune:
             arrays.learned[0] += 1

@@ -1,4 +1,8 @@
-"""Slice sampling of one parameter after another (Neal 2003): a part of a round."""
+"""Slice sampling along lines (Neal 2003): parts of a round.
+
+Parameters without a conditional of a known family move one by one, given the records. Parameters
+that take the records along (interweaving) move in directions of the shape learned while tuning.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,76 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pymc_dp.kernels.arrays import Part, inner
+from pymc_dp.kernels.arrays import Part, inner, inner_cached
+from pymc_dp.kernels.cholesky import cholesky
 
-__all__ = ["make_slice"]
+__all__ = ["make_interweaving", "make_slice"]
 
-#: how often a bracket may be widened by its width on either side together
+#: how often a bracket may be widened by its width, on both sides together
 MOST_STEPS = 50
+#: rounds of tuning between new shapes of the directions
+RESHAPE_EVERY = 50
+
+
+def _make_along(density: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a move along a line through theta, stepped out and shrunk (figures 3 and 5 there).
+
+    ``density(proposal, theta, given, table, uniform)`` gives a tuple, the log-density first. The
+    move gives how far it went, the log-density there and the tuple.
+    """
+
+    @inner
+    def along(rng, arrays, direction, width, current, uniform):  # type: ignore[no-untyped-def]
+        theta, given, table = arrays.theta, arrays.given, arrays.table
+        proposal = theta.copy()
+        level = current - rng.standard_exponential()
+        left = -width * rng.random()
+        right = left + width
+        steps_left = int(rng.random() * MOST_STEPS)
+        steps_right = MOST_STEPS - 1 - steps_left
+        # one loop, so that the density is compiled into it once: 0 widens on the left, 1 on the
+        # right, 2 shrinks
+        stage = 0
+        while True:
+            if stage == 0 and steps_left == 0:
+                stage = 1
+            if stage == 1 and steps_right == 0:
+                stage = 2
+            if stage == 0:
+                distance = left
+            elif stage == 1:
+                distance = right
+            else:
+                distance = left + (right - left) * rng.random()
+            for i in range(theta.size):
+                proposal[i] = theta[i] + distance * direction[i]
+            found = density(proposal, theta, given, table, uniform)
+            value = found[0].item()
+            inside = value > level
+            if stage == 0:
+                if inside:
+                    left -= width
+                    steps_left -= 1
+                else:
+                    stage = 1
+            elif stage == 1:
+                if inside:
+                    right += width
+                    steps_right -= 1
+                else:
+                    stage = 2
+            elif inside:
+                return distance, value, found
+            elif right - left < 1e-12 * width:  # rounding: nothing but the start is left
+                return 0.0, current, found
+            elif distance < 0.0:
+                left = distance
+            else:
+                right = distance
+
+    return along
 
 
 def make_slice(log_density: Callable[..., Any], where: tuple[int, int]) -> Part:
@@ -21,54 +88,120 @@ def make_slice(log_density: Callable[..., Any], where: tuple[int, int]) -> Part:
     Parameters
     ----------
     log_density : callable
-        ``log_density(theta, given, table)``, up to terms without these parameters.
+        ``log_density(theta, given, table)`` gives a tuple of one: the log-density, up to terms
+        without these parameters.
     where : tuple of int
         First position in theta, and the one after the last.
 
     Notes
     -----
-    The bracket is stepped out and shrunk (Neal 2003, figures 3 and 5); its width is learned while
-    tuning, about three times the usual move, and then stays.
+    The width of the first bracket is learned while tuning, about three times the usual move.
     """
     start, stop = where
 
     @inner
+    def density(proposal, theta, given, table, uniform):  # type: ignore[no-untyped-def]
+        return log_density(proposal, given, table)
+
+    along = _make_along(density)
+
+    @inner
     def part(rng, arrays, tune):  # type: ignore[no-untyped-def]
-        theta, given, table, widths = arrays.theta, arrays.given, arrays.table, arrays.widths
-        current = log_density(theta, given, table)[0].item()
+        theta, widths = arrays.theta, arrays.widths
+        current = log_density(theta, arrays.given, arrays.table)[0].item()
+        direction = np.zeros(theta.size)
         for i in range(start, stop):
-            origin = theta[i]
-            level = current - rng.standard_exponential()
-            left = origin - widths[i] * rng.random()
-            right = left + widths[i]
-            steps_left = int(rng.random() * MOST_STEPS)
-            steps_right = MOST_STEPS - 1 - steps_left
-            while steps_left > 0:
-                theta[i] = left
-                if not log_density(theta, given, table)[0].item() > level:
-                    break
-                left -= widths[i]
-                steps_left -= 1
-            while steps_right > 0:
-                theta[i] = right
-                if not log_density(theta, given, table)[0].item() > level:
-                    break
-                right += widths[i]
-                steps_right -= 1
-            while True:
-                theta[i] = left + (right - left) * rng.random()
-                current = log_density(theta, given, table)[0].item()
-                if current > level or right - left < 1e-14 * (1 + abs(origin)):
-                    break
-                if theta[i] < origin:
-                    left = theta[i]
-                else:
-                    right = theta[i]
-            if not current > level:  # the bracket has shrunk to the start: rounding
-                theta[i] = origin
-                current = log_density(theta, given, table)[0].item()
+            direction[i] = 1.0
+            distance, current, _ = along(rng, arrays, direction, widths[i], current, arrays.table)
+            direction[i] = 0.0
+            theta[i] += distance
             if tune:
-                move = 3 * np.abs(theta[i] - origin)
-                widths[i] += (move - widths[i]) / (arrays.learned[0] + 1) ** 0.6
+                widths[i] += (3 * abs(distance) + 1e-10 - widths[i]) / (
+                    arrays.learned[0] + 1
+                ) ** 0.6
 
     return part
+
+
+def make_interweaving(
+    moved: Callable[..., Any], which: NDArray[np.int64], times: int, randomised: bool
+) -> Part:
+    """Compile slice updates of parameters that take the records along.
+
+    Parameters
+    ----------
+    moved : callable
+        ``moved(proposal, theta, given, table, uniform)`` gives the log-density at the proposal,
+        with the records moved along, and the moved records; `uniform` are numbers for residuals of
+        counts, one for every entry of the table.
+    which : ndarray
+        Positions in `theta` of the parameters that move.
+    times : int
+        Updates a round, each in a random direction.
+    randomised : bool
+        Whether records move that need such numbers.
+    """
+    size = which.size
+    along = _make_along(moved)
+
+    @inner
+    def part(rng, arrays, tune):  # type: ignore[no-untyped-def]
+        theta, given, table, width = arrays.theta, arrays.given, arrays.table, arrays.width
+        uniform = np.full(table.shape, 0.5) if randomised else table
+        current = moved(theta, theta, given, table, uniform)[0].item()
+        direction, normal = np.zeros(theta.size), np.empty(size)
+        for _ in range(times):
+            if randomised:
+                for j in range(table.shape[0]):
+                    for i in range(table.shape[1]):
+                        uniform[j, i] = rng.random()
+            length = 0.0
+            for i in range(size):
+                normal[i] = rng.standard_normal()
+                length += normal[i] ** 2
+            for i in range(size):
+                step = 0.0
+                for j in range(i + 1):
+                    step += arrays.factor[i, j] * normal[j]
+                direction[which[i]] = step / np.sqrt(length)
+            distance, current, found = along(rng, arrays, direction, width[0], current, uniform)
+            if distance != 0.0:
+                for i in range(theta.size):
+                    theta[i] += distance * direction[i]
+                for j in range(table.shape[0]):
+                    for i in range(table.shape[1]):
+                        table[j, i] = found[1][j, i]
+            if tune:
+                width[0] += (3 * abs(distance) + 1e-10 - width[0]) / (arrays.learned[0] + 1) ** 0.6
+        if tune:
+            _learn(which, arrays)
+
+    return part
+
+
+@inner_cached
+def _learn(which, arrays):  # type: ignore[no-untyped-def]
+    """Keep running moments of the parameters (Haario et al. 2001), and at times a new shape."""
+    theta, size, learned = arrays.theta, which.size, arrays.learned[0]
+    weight = 2 / (learned + 2)  # the later half counts most
+    for i in range(size):
+        for j in range(size):
+            step = (theta[which[i]] - arrays.mean[i]) * (theta[which[j]] - arrays.mean[j])
+            arrays.cov[i, j] = (1 - weight) * (arrays.cov[i, j] + weight * step)
+    for i in range(size):
+        arrays.mean[i] += weight * (theta[which[i]] - arrays.mean[i])
+    if learned % RESHAPE_EVERY == 0:
+        spread = 0.0
+        for i in range(size):
+            spread += arrays.cov[i, i] / size
+        factor = arrays.cov.copy()
+        for i in range(size):
+            factor[i, i] += 1e-6 * spread + 1e-300
+        if cholesky(factor):
+            before = after = 0.0
+            for i in range(size):
+                before += np.log(arrays.factor[i, i]) / size
+                after += np.log(factor[i, i]) / size
+                for j in range(size):
+                    arrays.factor[i, j] = factor[i, j]
+            arrays.width[0] *= np.exp(before - after)  # the size stays as it was learned

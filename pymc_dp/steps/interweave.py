@@ -7,7 +7,7 @@ the residuals and x = x(theta, u), the posterior is
 
     p(theta) * noise(released | statistic(x(theta, u))),
 
-in which theta moves freely. One Metropolis move there after every sweep removes the slowdown
+in which theta moves freely. One move there after every sweep removes the slowdown
 (ancillarity-sufficiency interweaving: Yu & Meng 2011). The residuals' own law does not depend on
 theta, so that neither their density nor a Jacobian enters. Counts and categories have residuals
 too: u uniform between F(x - 1) and F(x), drawn anew for every move.
@@ -24,17 +24,17 @@ from pytensor.graph.replace import clone_replace
 
 from pymc_dp.additivity import direct_inputs
 from pymc_dp.kernels.arrays import Part
-from pymc_dp.kernels.walk import make_walk
+from pymc_dp.kernels.slice import make_interweaving
 from pymc_dp.records import RecordBlock, is_record
 from pymc_dp.steps.packing import Packing, graph_key
 from pymc_dp.steps.residuals import CountRule, Rule, rule_for, takes_uniform
 
 __all__ = ["Interweaving", "interweaving_plan"]
 
-#: a joint random walk of more parameters than this would hardly move
+#: in more directions than this a round would take long to get anywhere
 MOST_PARAMETERS = 30
-#: moves a round: each costs less than offering every record a proposal
-MOVES = 4
+#: updates a round at the most; one for every parameter up to that
+MOST_UPDATES = 4
 
 
 #: rules of the records that move, and the parameters they move with
@@ -128,8 +128,9 @@ class Interweaving:
     def key(self) -> str | None:
         """Name of the compiled move, for the cache on disk."""
         key = graph_key([self.moved])
-        return None if key is None else f"walk {key} {self.which.tolist()} {MOVES} {self.uniform}"
+        return None if key is None else f"walk {key} {self.which.tolist()} {self.uniform}"
 
     def part(self) -> Part:
         """Make the move, numba-compiled."""
-        return make_walk(self.moved.vm.jit_fn, self.which, MOVES, self.uniform)
+        times = min(self.which.size, MOST_UPDATES)
+        return make_interweaving(self.moved.vm.jit_fn, self.which, times, self.uniform)

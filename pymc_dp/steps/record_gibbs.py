@@ -70,9 +70,8 @@ class RecordGibbs(BlockedStep):
     -----
     Sampler statistics: ``accept``, the share of records that took their proposal, and
     ``accept_min``, the lowest acceptance probability of a record in the sweep. Under pure
-    epsilon-DP with the declared sensitivity it is at least exp(-epsilon) (Proposition 3.1);
-    ``interweave_accept``, the acceptance probability of the parameters' move. High acceptance of
-    records does not mean good mixing: look at R-hat and the effective sample size.
+    epsilon-DP with the declared sensitivity it is at least exp(-epsilon) (Proposition 3.1). High
+    acceptance does not mean good mixing: look at R-hat and the effective sample size.
 
     Examples
     --------
@@ -90,7 +89,6 @@ class RecordGibbs(BlockedStep):
     stats_dtypes_shapes: ClassVar[Any] = {
         "accept": (np.float64, []),
         "accept_min": (np.float64, []),
-        "interweave_accept": (np.float64, []),
     }
     _state_class = RecordGibbsState
 
@@ -125,9 +123,8 @@ class RecordGibbs(BlockedStep):
         if left:
             self.blocks.append(Rounds(model, None, left, False, point, compile_kwargs or {}))
         self.rounds = rounds
-        # what the statistics are averages over; NaN where there is nothing to average
+        # sweeps a call, NaN where there are no records
         self.sweeps = sum(b.records is not None for b in self.blocks) * rounds or math.nan
-        self.walks = sum(b.interweaving is not None for b in self.blocks) * rounds or math.nan
         self._start_tuning(tune=True)
 
     @staticmethod
@@ -154,16 +151,11 @@ class RecordGibbs(BlockedStep):
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """Move the records, their parameters, and both together."""
-        accept = lowest = moves = 0.0
+        accept = lowest = 0.0
         for block, tuning in zip(self.blocks, self.tunings, strict=True):
             point, report = block.step(point, self.rng, tuning, self.tune, self.rounds)
-            accept, lowest, moves = accept + report[0], min(lowest, report[1]), moves + report[2]
-        stats = {
-            "accept": accept / self.sweeps,
-            "accept_min": math.exp(lowest),
-            "interweave_accept": moves / self.walks,
-        }
-        return point, [stats]
+            accept, lowest = accept + report[0], min(lowest, report[1])
+        return point, [{"accept": accept / self.sweeps, "accept_min": math.exp(lowest)}]
 
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool = False) -> Competence:

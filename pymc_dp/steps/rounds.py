@@ -27,7 +27,7 @@ __all__ = ["Rounds", "Tuning"]
 class Tuning(DataClassState):
     """What a block's moves learn while tuning; frozen afterwards. See ``kernels.arrays``."""
 
-    log_scale: NDArray[np.float64]
+    width: NDArray[np.float64]
     mean: NDArray[np.float64]
     cov: NDArray[np.float64]
     factor: NDArray[np.float64]
@@ -38,7 +38,7 @@ class Tuning(DataClassState):
     def start(cls, walking: int, size: int) -> Tuning:
         """Begin small; nothing is known yet."""
         return cls(
-            log_scale=np.zeros(1),
+            width=np.ones(1),
             mean=np.zeros(walking),
             cov=0.01 * np.eye(walking),
             factor=0.1 * np.eye(walking),
@@ -47,7 +47,7 @@ class Tuning(DataClassState):
         )
 
 
-_LEARNED = ("log_scale", "mean", "cov", "factor", "widths", "learned")
+_LEARNED = ("width", "mean", "cov", "factor", "widths", "learned")
 
 
 class Rounds:
@@ -140,7 +140,7 @@ class Rounds:
             self.components = (np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64))
             if (block := self.records) is not None:
                 self.components = (block.released_values(given), block.noise, block.kind)
-        theta, table, report = pack.theta_of(point), pack.table_of(point), np.zeros(3)
+        theta, table, report = pack.theta_of(point), pack.table_of(point), np.zeros(2)
         learning = (getattr(tuning, name) for name in _LEARNED)
         self.run(rng, tune, times, theta, given, table, *self.components, *learning, report)
         point = pack.point_of(point, theta, table)
