@@ -111,7 +111,7 @@ class CompiledBlock:
         key = graph_key(functions)
         names = [_density_key(density) for density in self.densities]
         rows = "" if self.swaps is None else str(self.swaps.rows)
-        return None if key is None else f"records {key} {names} {rows}"
+        return None if key is None or None in names else f"records {key} {names} {rows}"
 
     def parts(self) -> list[Part]:
         """Make the moves of the records, numba-compiled."""
@@ -153,11 +153,13 @@ class CompiledBlock:
         return float(np.abs(change - expected).max(initial=0) / size)
 
 
-def _density_key(density: Any) -> str:
-    """Name a compiled density with all that it closes over."""
+def _density_key(density: Any) -> str | None:
+    """Name a compiled density of this package with all that it closes over; None for others."""
     function = density.py_func
+    if not function.__module__.startswith("pymc_dp."):
+        return None
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    inside = [_density_key(c) if hasattr(c, "py_func") else repr(c) for c in cells]
+    inside = [str(_density_key(c)) if hasattr(c, "py_func") else repr(c) for c in cells]
     return f"{function.__module__}.{function.__qualname__}({', '.join(inside)})"
 
 

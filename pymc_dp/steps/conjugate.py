@@ -22,6 +22,7 @@ from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import io_toposort
+from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar import basic as ps
 from pytensor.tensor.basic import Alloc, ExtractDiag, Join, MakeVector
 from pytensor.tensor.blockwise import Blockwise
@@ -61,7 +62,7 @@ _SMOOTH = (
 
 _SMOOTH_SCALARS = (
     ps.Add, ps.Sub, ps.Mul, ps.TrueDiv, ps.Neg, ps.Sqr, ps.Sqrt, ps.Reciprocal, ps.Exp,
-    ps.Log, ps.Log1p, ps.Expm1, ps.Identity, ps.Cast, ps.Pow,
+    ps.Log, ps.Log1p, ps.Expm1, ps.Identity, ps.Cast, ps.Pow, ps.Second,
 )  # fmt: skip
 #: transforms that map the whole support of a prior
 _WHOLE_SUPPORT = (
@@ -153,14 +154,17 @@ def _smooth_in(other: Any, rv: Any, model: pm.Model) -> bool:
         and not isinstance(transform, transforms.LogTransform)
     ):
         return False
-    reached = {rv}
+    smooth, rough = {rv}, set()
     for node in io_toposort([rv, *(v for v in model.basic_RVs if v is not rv)], other.owner.inputs):
-        involved = [var in reached for var in node.inputs]
-        if any(involved):
-            if not _smooth_node(node, involved):
-                return False
-            reached.update(node.outputs)
-    return True
+        # a check of parameters passes its first input on
+        inputs = node.inputs[:1] if isinstance(node.op, CheckAndRaise) else node.inputs
+        involved = [var in smooth for var in inputs]
+        if any(var in rough for var in inputs):
+            rough.update(node.outputs)
+        elif any(involved):
+            fine = _smooth_node(node, involved) or _sign_of_positive(node, rv)
+            (smooth if fine else rough).update(node.outputs)
+    return not any(var in rough for var in other.owner.inputs)
 
 
 def _smooth_node(node: Any, involved: list[bool]) -> bool:
@@ -169,7 +173,19 @@ def _smooth_node(node: Any, involved: list[bool]) -> bool:
         return involved[0] and not any(involved[1:])
     if isinstance(op, Elemwise):
         return isinstance(op.scalar_op, _SMOOTH_SCALARS)
+    if isinstance(op, CheckAndRaise):
+        return True
     return isinstance(op, _LINEAR) and not (isinstance(op, CAReduce) and not isinstance(op, Sum))
+
+
+def _sign_of_positive(node: Any, rv: Any) -> bool:
+    """Whether a node takes the sign or size of a positive parameter: what tau= does."""
+    op = getattr(node.op, "scalar_op", None)
+    return (
+        isinstance(op, ps.Sign | ps.Abs)
+        and node.inputs[0] is rv
+        and "gamma" in possible_families(rv)
+    )
 
 
 def _arbitrary(model: pm.Model, point: PointType, seed: int) -> PointType:

@@ -124,13 +124,14 @@ class Interweaving:
         self.uniform = any(takes_uniform(rv) for rv in rules)
         where = [packing.parameters[str(values[p].name)][:2] for p in parameters]
         self.which = np.concatenate([np.arange(*ends) for ends in where])
+        self.times = min(self.which.size, MOST_UPDATES)
 
     def key(self) -> str | None:
         """Name of the compiled move, for the cache on disk."""
         key = graph_key([self.moved])
-        return None if key is None else f"walk {key} {self.which.tolist()} {self.uniform}"
+        settings = f"{self.which.tolist()} {self.times} {self.uniform}"
+        return None if key is None else f"interweaving {key} {settings}"
 
     def part(self) -> Part:
         """Make the move, numba-compiled."""
-        times = min(self.which.size, MOST_UPDATES)
-        return make_interweaving(self.moved.vm.jit_fn, self.which, times, self.uniform)
+        return make_interweaving(self.moved.vm.jit_fn, self.which, self.times, self.uniform)

@@ -17,7 +17,7 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_dp.additivity import NotAdditiveError, direct_inputs
-from pymc_dp.records import is_parent, is_record, record_blocks, record_variables
+from pymc_dp.records import is_parent, is_record, length_of, record_blocks, record_variables
 from pymc_dp.steps.parameters import takes
 from pymc_dp.steps.rounds import Rounds, Tuning
 
@@ -44,13 +44,20 @@ class RecordGibbs(BlockedStep):
     other terms of the model that depend on the record enter the ratio too. What one record adds to
     the statistic is read from its graph, so that a sweep costs O(n).
 
+    Parameters of the records are moved too, given the records: drawn from their conditional where
+    it is of a known family (normal, gamma, inverse gamma, beta, Dirichlet), found from the graph,
+    and slice sampled otherwise. A whole round is one compiled call.
+
     ``pm.sample`` picks this step by itself for the record variables that a
-    :func:`~pymc_dp.Privatized` reaches.
+    :func:`~pymc_dp.Privatized` reaches, and for parameters of theirs that are continuous and few or
+    may be drawn from a conditional; :func:`~pymc_dp.explain` tells which. Other steps keep what is
+    given to them, as in ``step=[pm.NUTS([mu]), pmdp.RecordGibbs([x])]``.
 
     Parameters
     ----------
     vars : list of variables, optional
-        Record variables, one record a row. Defaults to all that a release reaches.
+        Record variables, one record a row, and parameters of theirs. Defaults to all records that
+        a release reaches and the parameters that this step takes.
     model : Model, optional
         Defaults to the model in context.
     rng : RandomGenerator, optional
@@ -63,6 +70,10 @@ class RecordGibbs(BlockedStep):
         After each sweep, also move the records' parameters together with the records, the
         records' residuals held fixed (:mod:`pymc_dp.steps.interweave`), where that is possible:
         see :func:`~pymc_dp.explain`. Without it the sampler slows down under strong privacy.
+    rounds : int, optional
+        Rounds a draw: sweep over the records, update of the parameters, interweaving. By default
+        1, and up to 4 where there are fewer than 300 records and rounds cost less than a draw's
+        other work.
     blocked : bool
         Must be true: records move together.
 
@@ -101,7 +112,7 @@ class RecordGibbs(BlockedStep):
         initial_point: PointType | None = None,
         compile_kwargs: dict[str, Any] | None = None,
         interweave: bool = True,
-        rounds: int = 1,
+        rounds: int | None = None,
         blocked: bool = True,
     ) -> None:
         model = pm.modelcontext(model)
@@ -122,9 +133,10 @@ class RecordGibbs(BlockedStep):
             self._check(self.blocks[-1], block, point)
         if left:
             self.blocks.append(Rounds(model, None, left, False, point, compile_kwargs or {}))
-        self.rounds = rounds
+        longest = max([length_of(rv) for rv in records], default=1)
+        self.rounds = rounds or min(4, max(1, 300 // longest))
         # sweeps a call, NaN where there are no records
-        self.sweeps = sum(b.records is not None for b in self.blocks) * rounds or math.nan
+        self.sweeps = sum(b.records is not None for b in self.blocks) * self.rounds or math.nan
         self._start_tuning(tune=True)
 
     @staticmethod
