@@ -36,7 +36,7 @@ def build(released, epsilon):
         in_class = pt.eq(y[:, None, None, None], np.arange(CLASSES)[:, None])
         cells = in_class * pt.eq(x[:, :, None, None], np.arange(VALUES))
         noise = pmdp.Laplace(epsilon=epsilon, sensitivity=2 * FEATURES)
-        pmdp.Privatized("cells", cells.sum(0), noise, observed=released)
+        pmdp.Privatized("cells", cells.sum(0), noise, observed=pm.Data("released", released))
     return model
 
 

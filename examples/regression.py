@@ -32,7 +32,7 @@ def build(released, epsilon, mean=MEAN):
         x = pm.MvNormal("x", np.asarray(mean), np.eye(2), shape=(N, 2))
         y = pm.Normal("y", beta[0] + x @ beta[1:], VARIANCE**0.5, shape=N)
         noise = pmdp.Laplace(epsilon=epsilon, sensitivity=SENSITIVITY)
-        pmdp.Privatized("sums", sums(x, y), noise, observed=released)
+        pmdp.Privatized("sums", sums(x, y), noise, observed=pm.Data("released", released))
     return model
 
 
