@@ -33,7 +33,8 @@ __all__ = ["Interweaving", "interweaving_plan"]
 
 #: in more directions than this a round would take long to get anywhere
 MOST_PARAMETERS = 30
-#: updates a round at the most; one for every parameter up to that
+#: updates a round at the most; one for every parameter up to that, and a single one where records
+#: are counts or categories, whose residuals cost more than the records' own moves
 MOST_UPDATES = 4
 
 
@@ -79,10 +80,14 @@ def interweaving_plan(model: pm.Model, block: RecordBlock) -> Plan | str:
         return "a parameter of the records is discrete"
     start = model.initial_point()
     sizes = {p: np.size(start[model.rvs_to_values[p].name]) for p in parameters}
-    if sum(sizes.values()) > MOST_PARAMETERS:
+    kept: list[Any] = []
+    for parameter in sorted(parameters, key=lambda p: sizes[p]):
+        if sum(sizes[p] for p in [*kept, parameter]) <= MOST_PARAMETERS:
+            kept.append(parameter)
+    if not kept:
         total = sum(sizes.values())
         return f"the records have {total} parameters, more than {MOST_PARAMETERS}"
-    return rules, parameters
+    return rules, [p for p in parameters if p in kept]
 
 
 class Interweaving:
@@ -124,7 +129,7 @@ class Interweaving:
         self.uniform = any(takes_uniform(rv) for rv in rules)
         where = [packing.parameters[str(values[p].name)][:2] for p in parameters]
         self.which = np.concatenate([np.arange(*ends) for ends in where])
-        self.times = min(self.which.size, MOST_UPDATES)
+        self.times = 1 if self.uniform else min(self.which.size, MOST_UPDATES)
 
     def key(self) -> str | None:
         """Name of the compiled move, for the cache on disk."""

@@ -190,7 +190,7 @@ class Packing:
         """Write parameters and records back into a copy of a point."""
         new = dict(point)
         for name, (start, stop, shape) in self.parameters.items():
-            new[name] = theta[start:stop].reshape(shape)
+            new[name] = theta[start:stop].reshape(shape).astype(point[name].dtype, copy=False)
         row = 0
         for name, width in zip(self.records, self.widths, strict=True):
             old = point[name]
