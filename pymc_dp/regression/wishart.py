@@ -122,6 +122,15 @@ def _bartlett(rng: Any, degrees: Any, p: Any) -> tuple[Any, TensorVariable]:
     return rng, pt.tril(below, -1) + pt.sqrt(squares)[..., None] * pt.eye(p)
 
 
+def _ones_first(S: Any, first: int) -> Any:
+    """Move the intercept of Gram matrices from the last place to the first, where it is known."""
+    return pt.roll(pt.roll(S, 1, axis=-1), 1, axis=-2) if first else S
+
+
+def _ones_last(S: Any, first: int) -> Any:
+    return pt.roll(pt.roll(S, -1, axis=-1), -1, axis=-2) if first else S
+
+
 def rows_factor(mean: Any, cov: Any, first: int) -> TensorVariable:
     """Lower triangular R with second moments R R' of a row: (1, x) where `first` is 1, else x."""
     factor = pt.linalg.cholesky(cov)
@@ -134,8 +143,8 @@ def rows_factor(mean: Any, cov: Any, first: int) -> TensorVariable:
 class GramRV(SymbolicRandomVariable):
     """Gram matrices X_j'X_j (J, p, p) of holders with n_j normal rows each.
 
-    Inputs n (J,), mean (d,) and cov (d, d) of the features. With a column of ones (`first` = 1) p is
-    d + 1, otherwise d, and the mean is not read: rows are then centred.
+    Inputs n (J,), mean (d,) and cov (d, d) of the features. With an intercept (`first` = 1), the last
+    column of X_j, p is d + 1; otherwise p is d, and the mean is not read: rows are centred.
     """
 
     name = "gram"
@@ -156,7 +165,9 @@ class GramRV(SymbolicRandomVariable):
             A = A[:, 0, 0].set(pt.sqrt(inner[0]))
         root = R @ A
         signature = "[rng],(j),(d),(d,d)->[rng],(j,p,p)"
-        outputs = [next_rng, root @ root.mT]
+        p = cov.type.shape[0] + first
+        S = pt.specify_shape(_ones_last(root @ root.mT, first), (n.type.shape[0], p, p))
+        outputs = [next_rng, S]
         op = cls([rng, *inner], outputs, first=first, extended_signature=signature)
         return op.make_node(pytensor.shared(np.random.default_rng()), n, mean, cov).outputs[1]
 
@@ -179,7 +190,7 @@ def _log_gram_jacobian(lower: Any, R: Any, first: int) -> Any:
 
 @_logprob.register(GramRV)
 def _gram_logp(op: GramRV, values: Any, rng: Any, n: Any, mean: Any, cov: Any, **kwargs: Any) -> Any:
-    [S] = values
+    S = _ones_first(values[0], op.first)
     R = rows_factor(mean, cov, op.first)
     lower = pt.linalg.cholesky(S)
     A = solve_triangular(R, lower, lower=True)
@@ -198,7 +209,7 @@ def _gram_logp(op: GramRV, values: Any, rng: Any, n: Any, mean: Any, cov: Any, *
 @_support_point.register(GramRV)
 def _gram_support_point(op: GramRV, rv: Any, rng: Any, n: Any, mean: Any, cov: Any) -> Any:
     R = rows_factor(mean, cov, op.first)
-    return n[:, None, None] * (R @ R.T)
+    return _ones_last(n[:, None, None] * (R @ R.T), op.first)
 
 
 class GramTransform(Transform):
@@ -230,13 +241,14 @@ class GramTransform(Transform):
         _, n, mean, cov = inputs
         lower = rows_factor(mean, cov, self.first) @ self._factor(value, n)[0]
         lower.tag.lower_triangular = True
-        return lower @ lower.mT
+        return _ones_last(lower @ lower.mT, self.first)
 
     def forward(self, value: Any, *inputs: Any) -> Any:
         """Standardised entries of Gram matrices."""
         _, n, mean, cov = inputs
         R = rows_factor(mean, cov, self.first)
-        A = solve_triangular(R, pt.linalg.cholesky(value), lower=True)
+        lower = pt.linalg.cholesky(_ones_first(value, self.first))
+        A = solve_triangular(R, lower, lower=True)
         diagonal = A[:, self.diagonal, self.diagonal] / pt.sqrt(n)[:, None]
         logs = pt.sqrt(2 * n)[:, None] * pt.log(diagonal)
         entries = pt.concatenate([logs, A[:, self.below[0], self.below[1]]], axis=1)
