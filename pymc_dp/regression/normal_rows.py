@@ -1,0 +1,313 @@
+"""Read a model of several holders' regression statistics: releases, and conjugate priors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import InvGammaRV, MvNormalRV, NormalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.additivity import direct_inputs
+from pymc_dp.kernels.normal_x import Priors, Releases
+from pymc_dp.mechanisms import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
+from pymc_dp.regression.wishart import CrossProductRV, GramRV, InverseWishartRV
+from pymc_dp.release import Release, releases
+
+__all__ = ["HolderModel", "holder_model", "owned_variables"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class HolderModel:
+    """The part of a model that :class:`~pymc_dp.NormalX` samples.
+
+    Attributes
+    ----------
+    S, z : TensorVariable
+        Gram matrices and cross products.
+    owned : list of TensorVariable
+        All variables that the step moves: S, z and the parameters with conjugate priors.
+    releases : Releases
+        What was released, an intercept in the first place.
+    priors : Priors
+        Conjugate priors.
+    """
+
+    S: TensorVariable
+    z: TensorVariable
+    owned: list[TensorVariable]
+    releases: Releases
+    priors: Priors
+
+    @property
+    def parameters(self) -> dict[str, TensorVariable]:
+        """Parameters of S and z by name."""
+        _, _, mean, cov = self.S.owner.inputs
+        _, _, coef, sigma2 = self.z.owner.inputs
+        return {"coef": coef, "sigma2": sigma2, "mean": mean, "cov": cov}
+
+
+def is_statistic(rv: TensorVariable) -> bool:
+    """Whether a variable is a Gram matrix or cross product declared by `HolderStatistics`."""
+    return isinstance(rv.owner.op, GramRV | CrossProductRV)
+
+
+def holder_model(model: pm.Model) -> HolderModel:
+    """Read the holders of a model, or say what keeps them from being sampled by `NormalX`."""
+    grams = [rv for rv in model.free_RVs if isinstance(rv.owner.op, GramRV)]
+    if len(grams) != 1:
+        raise ValueError(
+            f"The model has {len(grams)} tables of holders, and NormalX samples one: declare all "
+            "holders in one pmdp.HolderStatistics(name, n=[...], ...)."
+        )
+    [S] = grams
+    [z] = [
+        rv
+        for rv in model.free_RVs
+        if isinstance(rv.owner.op, CrossProductRV) and rv.owner.inputs[1] is S
+    ]
+    owned, priors = _conjugate(model, S, z)
+    return HolderModel(S, z, [S, z, *owned], _read_releases(model, S, z), priors)
+
+
+def owned_variables(model: pm.Model) -> list[TensorVariable]:
+    """Variables that `NormalX` moves; none where there are no holders or it cannot move them."""
+    try:
+        return holder_model(model).owned
+    except ValueError:
+        return []
+
+
+def _constant(variable: Any) -> Array | None:
+    """Value of a variable that does not depend on random variables."""
+    if variable is None:
+        return None
+    free = [v for v in ancestors([variable]) if v.owner is None and not isinstance(v, Constant)]
+    if any(not isinstance(v, SharedVariable) or not hasattr(v.type, "dtype") for v in free):
+        return None
+    return np.asarray(variable.eval(), dtype=np.float64)
+
+
+def _used_only_by(model: pm.Model, rv: TensorVariable, users: list[TensorVariable]) -> bool:
+    others = [other for other in model.basic_RVs if other is not rv and other not in users]
+    inputs = [i for other in others for i in other.owner.inputs if hasattr(i.type, "dtype")]
+    return rv not in direct_inputs([*inputs, *model.potentials], model.basic_RVs)
+
+
+def _conjugate(
+    model: pm.Model, S: TensorVariable, z: TensorVariable
+) -> tuple[list[TensorVariable], Priors]:
+    """Parameters with conjugate priors that nothing else in the model uses."""
+    _, _, mean, cov = S.owner.inputs
+    _, _, coef, sigma2 = z.owner.inputs
+    first = S.owner.op.first
+    p = int(S.type.shape[-1] or 0)
+    owned: list[TensorVariable] = []
+    precision, shift = np.zeros((0, 0)), np.zeros(0)
+    normal = _normal_prior(model, coef, p) if _used_only_by(model, coef, [z]) else None
+    if normal is not None:
+        owned.append(coef)
+        precision, shift = normal
+        if first:
+            precision, shift = np.roll(precision, 1, axis=(0, 1)), np.roll(shift, 1)
+    shape = scale = 0.0
+    if sigma2 in model.free_RVs and isinstance(sigma2.owner.op, InvGammaRV):
+        found = [_constant(v) for v in sigma2.owner.op.dist_params(sigma2.owner)]
+        if None not in [f is None or None for f in found] and _used_only_by(model, sigma2, [z]):
+            owned.append(sigma2)
+            shape, scale = (float(f) for f in found)  # type: ignore[arg-type]
+    rows = _rows_prior(model, S, mean, cov)
+    if rows is None:
+        return owned, Priors(precision, shift, shape, scale, np.zeros((p, p)), 0.0)
+    owned += [mean, cov] if first else [cov]
+    return owned, Priors(precision, shift, shape, scale, *rows)
+
+
+def _normal_prior(model: pm.Model, coef: TensorVariable, p: int) -> tuple[Array, Array] | None:
+    """Precision of a normal prior with known moments, and precision times mean."""
+    if coef not in model.free_RVs or model.rvs_to_transforms.get(coef) is not None:
+        return None
+    if not isinstance(coef.owner.op, NormalRV | MvNormalRV):
+        return None
+    mean, spread = (_constant(v) for v in coef.owner.op.dist_params(coef.owner))
+    if mean is None or spread is None:
+        return None
+    scalar = isinstance(coef.owner.op, NormalRV)
+    cov = np.diag(np.broadcast_to(spread, p) ** 2) if scalar else spread
+    precision = np.linalg.inv(cov)
+    return precision, precision @ np.broadcast_to(mean, p)
+
+
+def _rows_prior(
+    model: pm.Model, S: TensorVariable, mean: TensorVariable, cov: TensorVariable
+) -> tuple[Array, float] | None:
+    """Scale matrix and degrees of an inverse-Wishart prior; with an intercept, normal for the mean."""
+    if cov not in model.free_RVs or not isinstance(cov.owner.op, InverseWishartRV):
+        return None
+    nu, scale = (_constant(v) for v in cov.owner.inputs[1:])
+    if nu is None or scale is None:
+        return None
+    if not S.owner.op.first:
+        return (scale, float(nu)) if _used_only_by(model, cov, [S]) else None
+    if mean not in model.free_RVs or not isinstance(mean.owner.op, MvNormalRV):
+        return None
+    centre, spread = mean.owner.op.dist_params(mean.owner)
+    location = _constant(centre)
+    records = _records_worth(spread, cov)
+    if location is None or records is None or not _used_only_by(model, cov, [S, mean]):
+        return None
+    if not _used_only_by(model, mean, [S]):
+        return None
+    location = np.broadcast_to(location, len(scale))
+    matrix = np.zeros((len(scale) + 1, len(scale) + 1))
+    matrix[0, 0] = records
+    matrix[0, 1:] = matrix[1:, 0] = records * location
+    matrix[1:, 1:] = scale + records * np.outer(location, location)
+    return matrix, float(nu)
+
+
+def _records_worth(spread: TensorVariable, cov: TensorVariable) -> float | None:
+    """Number k with spread = cov / k whatever cov is, by trial; None where there is none."""
+    if set(direct_inputs([spread], [cov])) != {cov}:
+        return None
+    value = cov.type()
+    rng = np.random.default_rng(0)
+    ratios = []
+    [replaced] = clone_replace([spread], {cov: value})
+    if any(isinstance(v.owner.op, NormalRV) for v in ancestors([replaced]) if v.owner):
+        return None
+    for _ in range(2):
+        root = rng.normal(size=(cov.type.shape[0] or 1, 9))
+        trial = root @ root.T
+        try:
+            ratios.append(replaced.eval({value: trial}) / trial)
+        except Exception:
+            return None
+    ratio = np.mean(ratios)
+    return float(1 / ratio) if ratio > 0 and np.allclose(ratios, ratio, rtol=1e-8) else None
+
+
+def _read_releases(model: pm.Model, S: TensorVariable, z: TensorVariable) -> Releases:
+    """Collect every release of entries of S and z."""
+    first = int(S.owner.op.first)
+    n = np.asarray(_constant(S.owner.inputs[1]))
+    holders, p = n.size, int(S.type.shape[-1] or 0)
+    S_hat, S_noise = np.zeros((holders, p, p)), np.zeros((holders, p, p))
+    z_hat, z_noise = np.zeros((holders, p)), np.zeros((holders, p))
+    S_laplace, z_laplace = np.zeros(S_hat.shape, bool), np.zeros(z_hat.shape, bool)
+    for release in releases(model):
+        reached = direct_inputs([release.statistic], model.basic_RVs)
+        if S not in reached and z not in reached:
+            continue
+        value = model.rvs_to_values[release.rv]
+        observed = _constant(value)
+        if observed is None:
+            raise ValueError(
+                f"{release.name!r} has no observed value. Pass the released numbers, observed=..., "
+                "or draw them with pm.sample_prior_predictive."
+            )
+        noise, laplace = _noise(release)
+        index, scale = _entries(release, S, z)
+        noise = np.broadcast_to(noise, observed.shape).ravel() / np.abs(scale)
+        observed = observed.ravel() / scale
+        for k, place in enumerate(index):
+            is_S = place < S_hat.size
+            hat, sd, flag = (S_hat, S_noise, S_laplace) if is_S else (z_hat, z_noise, z_laplace)
+            cell = np.unravel_index(place if is_S else place - S_hat.size, hat.shape)
+            if sd[cell] > 0:
+                raise ValueError(
+                    f"{release.name!r} releases an entry of {(S if is_S else z).name!r} that another "
+                    "release holds too. Average the two with their noise first, or use step=pm.NUTS()."
+                )
+            hat[cell], sd[cell], flag[cell] = observed[k], noise[k], laplace
+    if np.any(z_noise == 0):
+        raise ValueError(
+            f"Not every entry of {z.name!r} was released, and NormalX needs them all. Declare "
+            "pmdp.Privatized(name, statistics[j], mechanism, observed=...) for every holder j, or use "
+            "step=pm.NUTS()."
+        )
+    return Releases(n, first, *_ones_first(S_hat, S_noise, S_laplace, z_hat, z_noise, z_laplace, first))
+
+
+def _ones_first(
+    S_hat: Array, S_noise: Array, S_laplace: Any, z_hat: Array, z_noise: Array, z_laplace: Any, first: int
+) -> list[Any]:
+    """Fill both triangles, and move an intercept to the first place."""
+    out: list[Any] = []
+    for square in (S_hat, S_noise, S_laplace):
+        upper = np.triu(square)
+        full = np.where(upper != 0, upper, np.swapaxes(upper, -1, -2))
+        out.append(np.ascontiguousarray(np.roll(full, first, axis=(-2, -1))))
+    flat = [np.ascontiguousarray(np.roll(v, first, axis=-1)) for v in (z_hat, z_noise, z_laplace)]
+    return [*out, *flat]
+
+
+def _noise(release: Release) -> tuple[Array, bool]:
+    """Sigma or scale of a release's noise, and whether it is Laplace.
+
+    Noise on the integers has the shape of the same noise on the line; what the rounding before it adds,
+    a twelfth of the grid's squared step, is counted as noise.
+    """
+    mechanism = release.mechanism
+    if isinstance(mechanism, Gaussian):
+        return mechanism.noise, False
+    if isinstance(mechanism, DiscreteGaussian):
+        return np.sqrt(mechanism.noise**2 + 1 / 12), False
+    if isinstance(mechanism, Laplace | DiscreteLaplace):
+        return mechanism.noise, True
+    raise ValueError(
+        f"{release.name!r} has {mechanism!r}: NormalX takes Gaussian and Laplace noise, on the line or "
+        "on the integers. Sample with step=pm.NUTS()."
+    )
+
+
+def _entries(release: Release, S: TensorVariable, z: TensorVariable) -> tuple[Any, Array]:
+    """Which entry of (S, z), and times what, each released number is before noise.
+
+    Found by trial: every entry is changed by a factor of its own.
+    """
+    S_value, z_value = S.type(), z.type()
+    [statistic] = clone_replace([release.statistic], {S: S_value, z: z_value})
+    size_S, size_z = int(np.prod(S.type.shape)), int(np.prod(z.type.shape))
+    total = size_S + size_z
+    rng = np.random.default_rng(0)
+    start = rng.uniform(1, 2, total) * 2.0**40  # far above the step of a grid
+    factor = 1 + (1 + np.arange(total)) / (total + 1)
+
+    def at(values: Array) -> Array:
+        halves = values[:size_S].reshape(S.type.shape), values[size_S:].reshape(z.type.shape)
+        found = statistic.eval(
+            {S_value: halves[0], z_value: halves[1]}, on_unused_input="ignore"
+        )
+        return np.asarray(found, dtype=np.float64).ravel()
+
+    before, after = at(start), at(start * factor)
+    with np.errstate(all="ignore"):
+        index = np.round((after / before - 1) * (total + 1)) - 1
+        valid = np.isfinite(index) & (index >= 0) & (index < total)
+        place = np.where(valid, index, 0).astype(np.int64)
+        scale = before / start[place]
+        fits = np.isclose(after, scale * start[place] * factor[place], rtol=1e-9)
+    if not np.all(valid & fits):
+        raise ValueError(
+            f"{release.name!r} is not made of entries of {S.name!r} and {z.name!r}: NormalX takes the "
+            "vectors that pmdp.HolderStatistics returns, or parts and multiples of them. "
+            "Sample with step=pm.NUTS()."
+        )
+    return _upper(place, size_S, int(S.type.shape[-1] or 0)), scale
+
+
+def _upper(place: Any, size_S: int, p: int) -> Any:
+    """Name an entry of a symmetric matrix by its place on or above the diagonal."""
+    holder, a, b = place // (p * p), place // p % p, place % p
+    upper = holder * p * p + np.minimum(a, b) * p + np.maximum(a, b)
+    return np.where(place < size_S, upper, place)
