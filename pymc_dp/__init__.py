@@ -1,6 +1,6 @@
 """Bayesian inference from, and with, differential privacy: a PyMC plugin."""
 
-from pymc_dp import datasets
+from pymc_dp import datasets, regression
 from pymc_dp.accounting import ConfidentialDataWarning, PrivacyBudget, PrivacyError
 from pymc_dp.diagnostics import mmd
 from pymc_dp.explain import explain
@@ -20,6 +20,7 @@ from pymc_dp.mechanisms import (
 )
 from pymc_dp.privatized import Privatized, clamp
 from pymc_dp.redaction import redact
+from pymc_dp.regression import RegressionStatistics
 from pymc_dp.sampling import sample
 from pymc_dp.steps import DPPenalty, RecordGibbs
 from pymc_dp.steps.curator import privacy_spent
@@ -46,6 +47,7 @@ __all__ = [
     "Privatized",
     "RandomizedResponse",
     "RecordGibbs",
+    "RegressionStatistics",
     "clamp",
     "clip_fraction",
     "datasets",
@@ -53,6 +55,7 @@ __all__ = [
     "mmd",
     "privacy_spent",
     "redact",
+    "regression",
     "sample",
     "suggest",
 ]
