@@ -20,9 +20,9 @@ from pymc_dp.mechanisms import (
 )
 from pymc_dp.privatized import Privatized, clamp
 from pymc_dp.redaction import redact
-from pymc_dp.regression import RegressionStatistics
+from pymc_dp.regression import HolderStatistics, RegressionStatistics
 from pymc_dp.sampling import sample
-from pymc_dp.steps import DPPenalty, RecordGibbs
+from pymc_dp.steps import DPPenalty, NormalX, RecordGibbs
 from pymc_dp.steps.curator import privacy_spent
 from pymc_dp.tuning import clip_fraction, suggest
 
@@ -38,9 +38,11 @@ __all__ = [
     "ExponentialMechanism",
     "Gaussian",
     "Guarantee",
+    "HolderStatistics",
     "KNormGradient",
     "Laplace",
     "Mechanism",
+    "NormalX",
     "PrivacyBudget",
     "PrivacyError",
     "PrivacyWarning",

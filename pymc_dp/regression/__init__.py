@@ -1,6 +1,7 @@
 """Linear regression from noisy sufficient statistics."""
 
 from pymc_dp.regression.distribution import RegressionStatistics
+from pymc_dp.regression.holders import HolderStatistics
 from pymc_dp.regression.moments import (
     FixedMoments,
     NormalMoments,
@@ -15,6 +16,7 @@ from pymc_dp.regression.statistics import StatisticsLayout, regression_statistic
 
 __all__ = [
     "FixedMoments",
+    "HolderStatistics",
     "InverseWishart",
     "NormalMoments",
     "RegressionStatistics",

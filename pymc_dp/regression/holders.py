@@ -55,7 +55,7 @@ def HolderStatistics(  # noqa: N802  (declares variables, as pm.Normal beside it
     sigma2 : TensorVariable
         Error variance (not the standard deviation).
     cov_x : TensorVariable or array, shape (d, d)
-        Covariance of the features: :class:`~pymc_dp.InverseWishart`, a known matrix, or what
+        Covariance of the features: :class:`~pymc_dp.regression.InverseWishart`, a known matrix, or what
         ``pm.LKJCholeskyCov`` gives.
     mean_x : TensorVariable or array, shape (d,), optional
         Mean of the features. With it the regression has an intercept (appendix B.2), and the
@@ -77,7 +77,7 @@ def HolderStatistics(  # noqa: N802  (declares variables, as pm.Normal beside it
     >>> with pm.Model():
     ...     coef = pm.Normal("coef", 0, 2, shape=2)
     ...     sigma2 = pm.InverseGamma("sigma2", 3, 1)
-    ...     cov_x = pmdp.InverseWishart("cov_x", nu=4, scale=np.eye(2))
+    ...     cov_x = pmdp.regression.InverseWishart("cov_x", nu=4, psi=np.eye(2))
     ...     (holder,) = pmdp.HolderStatistics("holder", n=100, coef=coef, sigma2=sigma2, cov_x=cov_x)
     ...     released = [104.0, 3.0, 95.0, 101.0, -8.0]  # x0*x0, x0*x1, x1*x1, x0*y, x1*y
     ...     r = pmdp.Privatized("release", holder, pmdp.Gaussian(sigma=5), observed=released)
@@ -109,6 +109,8 @@ def HolderStatistics(  # noqa: N802  (declares variables, as pm.Normal beside it
     S = model.register_rv(S, f"{name}_S")
     z = CrossProductRV.rv_op(S, pt.specify_shape(coef, (p,)), sigma2)
     z = model.register_rv(z, f"{name}_z")
+    for parameter in (coef, sigma2, mean, cov):
+        parameter.tag.pymc_dp_holders = model  # where NormalX looks for conjugate priors
     i, k = layout.pairs[: layout.n_xx].T
     return [pt.concatenate([S[j][i, k], z[j]]) for j in range(counts.size)]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.additivity import direct_inputs
 from pymc_dp.kernels.normal_x import Priors, Releases
 from pymc_dp.mechanisms import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
-from pymc_dp.regression.wishart import CrossProductRV, GramRV, InverseWishartRV
+from pymc_dp.regression.priors import InverseWishartRV
+from pymc_dp.regression.wishart import CrossProductRV, GramRV
 from pymc_dp.release import Release, releases
 
-__all__ = ["HolderModel", "holder_model", "owned_variables"]
+__all__ = ["HolderModel", "holder_model", "is_conjugate", "is_statistic"]
 
 Array = NDArray[np.float64]
 
@@ -55,6 +57,21 @@ class HolderModel:
         _, _, coef, sigma2 = self.z.owner.inputs
         return {"coef": coef, "sigma2": sigma2, "mean": mean, "cov": cov}
 
+    def keeping(self, given: Sequence[TensorVariable]) -> HolderModel:
+        """Return the same model without the parameters that were not given."""
+        named, priors = self.parameters, self.priors
+        if named["coef"] not in given:
+            priors = priors._replace(coef_precision=np.zeros((0, 0)), coef_shift=np.zeros(0))
+        if named["sigma2"] not in given:
+            priors = priors._replace(sigma2_shape=0.0)
+        rows = [rv for rv in self.owned if rv in (named["mean"], named["cov"])]
+        if not all(rv in given for rv in rows):
+            priors = priors._replace(rows_nu=0.0)
+        else:
+            rows = []
+        owned = [rv for rv in self.owned if rv in given and rv not in rows]
+        return replace(self, owned=owned, priors=priors)
+
 
 def is_statistic(rv: TensorVariable) -> bool:
     """Whether a variable is a Gram matrix or cross product declared by `HolderStatistics`."""
@@ -79,12 +96,16 @@ def holder_model(model: pm.Model) -> HolderModel:
     return HolderModel(S, z, [S, z, *owned], _read_releases(model, S, z), priors)
 
 
-def owned_variables(model: pm.Model) -> list[TensorVariable]:
-    """Variables that `NormalX` moves; none where there are no holders or it cannot move them."""
-    try:
-        return holder_model(model).owned
-    except ValueError:
-        return []
+def is_conjugate(rv: TensorVariable) -> bool:
+    """Whether a parameter of holders' statistics has a conjugate prior, and no other use."""
+    model = getattr(rv.tag, "pymc_dp_holders", None)
+    if model is None or rv not in model.free_RVs:
+        return False
+    for S in (s for s in model.free_RVs if isinstance(s.owner.op, GramRV)):
+        for z in (z for z in model.free_RVs if isinstance(z.owner.op, CrossProductRV)):
+            if z.owner.inputs[1] is S and rv in _conjugate(model, S, z)[0]:
+                return True
+    return False
 
 
 def _constant(variable: Any) -> Array | None:
@@ -122,7 +143,7 @@ def _conjugate(
     shape = scale = 0.0
     if sigma2 in model.free_RVs and isinstance(sigma2.owner.op, InvGammaRV):
         found = [_constant(v) for v in sigma2.owner.op.dist_params(sigma2.owner)]
-        if None not in [f is None or None for f in found] and _used_only_by(model, sigma2, [z]):
+        if all(f is not None for f in found) and _used_only_by(model, sigma2, [z]):
             owned.append(sigma2)
             shape, scale = (float(f) for f in found)  # type: ignore[arg-type]
     rows = _rows_prior(model, S, mean, cov)
@@ -153,7 +174,7 @@ def _rows_prior(
     """Scale matrix and degrees of an inverse-Wishart prior; with an intercept, normal for the mean."""
     if cov not in model.free_RVs or not isinstance(cov.owner.op, InverseWishartRV):
         return None
-    nu, scale = (_constant(v) for v in cov.owner.inputs[1:])
+    nu, scale = (_constant(v) for v in cov.owner.inputs[2:])
     if nu is None or scale is None:
         return None
     if not S.owner.op.first:

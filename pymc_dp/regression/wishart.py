@@ -1,6 +1,6 @@
-"""Random matrices of linear regression: inverse Wishart, Gram matrices X'X, cross products X'y.
+"""Random matrices of linear regression: Gram matrices X'X and cross products X'y.
 
-All are ordinary PyMC variables whose values on the sampler's scale are unbounded, so that NUTS samples
+Both are ordinary PyMC variables whose values on the sampler's scale are unbounded, so that NUTS samples
 them too. Gram matrices and cross products are non-centred there: what NUTS sees are Bartlett's standard
 variables, and not matrices that follow the rows' covariance around.
 """
@@ -12,104 +12,15 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from numpy.typing import ArrayLike
-from pymc.distributions.continuous import Continuous
-from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.distribution import SymbolicRandomVariable, _support_point
-from pymc.distributions.multivariate import multigammaln
-from pymc.distributions.transforms import CholeskyCovTransform, _default_transform
+from pymc.distributions.transforms import _default_transform
 from pymc.logprob.abstract import _logprob
 from pymc.logprob.transforms import Transform
 from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.variable import TensorVariable
 
-__all__ = ["CrossProductRV", "GramRV", "InverseWishart", "rows_factor"]
-
-
-class InverseWishartRV(SymbolicRandomVariable):
-    """Inverse of a Wishart matrix."""
-
-    name = "inverse_wishart"
-    extended_signature = "[rng],(),(d,d)->[rng],(d,d)"
-    _print_name = ("InverseWishart", "\\operatorname{InverseWishart}")
-
-    @classmethod
-    def rv_op(cls, nu: Any, scale: Any, *, size: Any = None, rng: Any = None) -> TensorVariable:
-        """Draw by Bartlett's decomposition: scale = L L', Sigma = L (A A')^-1 L'."""
-        nu = pt.as_tensor_variable(nu, dtype="float64")
-        scale = pt.as_tensor_variable(scale, dtype="float64")
-        inner_rng, inner_nu, inner_scale = random_generator_type(), nu.type(), scale.type()
-        next_rng, A = _bartlett(inner_rng, inner_nu[None], inner_scale.shape[-1])
-        lower = pt.linalg.cholesky(inner_scale)
-        root = solve_triangular(A[0], lower.mT, lower=True)
-        op = cls([inner_rng, inner_nu, inner_scale], [next_rng, root.mT @ root])
-        rng = pytensor.shared(np.random.default_rng()) if rng is None else rng
-        return op.make_node(rng, nu, scale).outputs[1]
-
-    def update(self, node: Any) -> dict:
-        """Advance the generator."""
-        return {node.inputs[0]: node.outputs[0]}
-
-
-class InverseWishart(Continuous):
-    r"""Inverse-Wishart distribution of a covariance matrix, conjugate to normal rows.
-
-    .. math:: f(\Sigma) \propto |\Sigma|^{-(\nu+d+1)/2} \exp\{-\mathrm{tr}(\Lambda\Sigma^{-1})/2\}
-
-    with mean :math:`\Lambda / (\nu - d - 1)`. NUTS moves its Cholesky factor, on the scale of
-    logarithms along the diagonal.
-
-    Parameters
-    ----------
-    nu : float
-        Degrees of freedom, more than d - 1.
-    scale : array (d, d)
-        The positive definite matrix Lambda.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pymc as pm
-    >>> import pymc_dp as pmdp
-    >>> with pm.Model():
-    ...     cov_x = pmdp.InverseWishart("cov_x", nu=4, scale=np.eye(2))
-    """
-
-    rv_type = InverseWishartRV
-    rv_op = InverseWishartRV.rv_op
-
-    @classmethod
-    def dist(cls, nu: ArrayLike, scale: ArrayLike, **kwargs: Any) -> TensorVariable:
-        """Make a variable outside of a model."""
-        if isinstance(scale, np.ndarray | list):
-            matrix = np.asarray(scale, dtype=np.float64)
-            square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
-            if not square or not np.allclose(matrix, matrix.T) or np.linalg.eigvalsh(matrix)[0] <= 0:
-                raise ValueError(
-                    f"The scale of InverseWishart must be a symmetric positive definite matrix, "
-                    f"got one of shape {matrix.shape}."
-                )
-        return super().dist([nu, scale], **kwargs)
-
-    def support_point(rv, nu: Any, scale: Any) -> Any:  # noqa: N805
-        """Scale matrix over its degrees: between the mode and the mean."""
-        return scale / nu
-
-    def logp(value, nu: Any, scale: Any) -> Any:  # noqa: N805
-        """Log-density."""
-        d = scale.shape[-1]
-        lower, factor = pt.linalg.cholesky(value), pt.linalg.cholesky(scale)
-        log_det = 2 * pt.log(pt.diagonal(lower, axis1=-2, axis2=-1)).sum(-1)
-        log_det_scale = 2 * pt.log(pt.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
-        trace = (solve_triangular(lower, factor, lower=True) ** 2).sum((-2, -1))
-        logp = nu * log_det_scale - (nu + d + 1) * log_det - trace - nu * d * np.log(2)
-        return check_parameters(logp / 2 - multigammaln(nu / 2, d), nu > d - 1, msg="nu > d - 1")
-
-
-@_default_transform.register(InverseWishartRV)
-def _inverse_wishart_transform(op: Any, rv: Any) -> Transform:
-    return CholeskyCovTransform(n=rv.owner.inputs[2].shape[-1])
+__all__ = ["CrossProductRV", "GramRV"]
 
 
 def _bartlett(rng: Any, degrees: Any, p: Any) -> tuple[Any, TensorVariable]:

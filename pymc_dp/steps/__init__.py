@@ -3,11 +3,14 @@
 from pymc.step_methods import STEP_METHODS
 
 from pymc_dp.steps.dp_penalty import DPPenalty
+from pymc_dp.steps.normal_x import NormalX
 from pymc_dp.steps.record_gibbs import RecordGibbs
 
-__all__ = ["DPPenalty", "RecordGibbs"]
+__all__ = ["DPPenalty", "NormalX", "RecordGibbs"]
 
 # first, because PyMC gives ties to the earlier one and its own Gibbs steps are IDEAL for discrete
-# variables; RecordGibbs is IDEAL for records alone
-if RecordGibbs not in STEP_METHODS:
-    STEP_METHODS.insert(0, RecordGibbs)
+# variables; ours are IDEAL for records and
+# regression statistics alone
+for step in (NormalX, RecordGibbs):
+    if step not in STEP_METHODS:
+        STEP_METHODS.insert(0, step)
