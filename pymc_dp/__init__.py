@@ -20,9 +20,9 @@ from pymc_dp.mechanisms import (
 )
 from pymc_dp.privatized import Privatized, clamp
 from pymc_dp.redaction import redact
-from pymc_dp.regression import HolderStatistics, RegressionStatistics
+from pymc_dp.regression import HolderStatistics, RegressionStatistics, regression_statistics
 from pymc_dp.sampling import sample
-from pymc_dp.steps import DPPenalty, NormalX, RecordGibbs
+from pymc_dp.steps import DPPenalty, GibbsSS, NormalX, RecordGibbs
 from pymc_dp.steps.curator import privacy_spent
 from pymc_dp.tuning import clip_fraction, suggest
 
@@ -37,6 +37,7 @@ __all__ = [
     "Exact",
     "ExponentialMechanism",
     "Gaussian",
+    "GibbsSS",
     "Guarantee",
     "HolderStatistics",
     "KNormGradient",
@@ -58,6 +59,7 @@ __all__ = [
     "privacy_spent",
     "redact",
     "regression",
+    "regression_statistics",
     "sample",
     "suggest",
 ]

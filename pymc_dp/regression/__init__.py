@@ -1,5 +1,10 @@
 """Linear regression from noisy sufficient statistics."""
 
+from pymc_dp.regression.conjugate import (
+    NormalInverseGamma,
+    NormalInverseWishart,
+    conjugate_posterior,
+)
 from pymc_dp.regression.distribution import RegressionStatistics
 from pymc_dp.regression.holders import HolderStatistics
 from pymc_dp.regression.moments import (
@@ -18,10 +23,13 @@ __all__ = [
     "FixedMoments",
     "HolderStatistics",
     "InverseWishart",
+    "NormalInverseGamma",
+    "NormalInverseWishart",
     "NormalMoments",
     "RegressionStatistics",
     "StatisticsLayout",
     "box_sensitivity",
+    "conjugate_posterior",
     "fourth_moment_sums",
     "noisy_moments",
     "norm_sensitivity",

@@ -2,9 +2,9 @@
 
 Bernstein & Sheldon (2019), section 3.4.1. With y = x'theta + e, e normal, a record's products are
 linear in its products of covariates: x_k y = sum_l theta_l x_k x_l + e x_k and
-y^2 = sum_kl theta_k theta_l x_k x_l + 2 e x'theta + e^2. Hence equations (2) and (3), without a loop
-over fourth moments; Cov(x_i y, x_j y) is the right one, sum_kl theta_k theta_l Cov(x_i x_k, x_j x_l)
-and sigma^2 E[x_i x_j], where the paper prints Cov(x_i x_j, x_k x_l).
+y^2 = sum_kl theta_k theta_l x_k x_l + 2 e x'theta + e^2. Hence equations (2) and (3), without a
+loop over fourth moments; Cov(x_i y, x_j y) is sigma^2 E[x_i x_j] and
+sum_kl theta_k theta_l Cov(x_i x_k, x_j x_l), where the paper prints Cov(x_i x_j, x_k x_l).
 """
 
 from __future__ import annotations
@@ -118,25 +118,13 @@ def record_moments(
     to_xy = (k == i) * coef[j][None, :] + ((k == j) & (i != j)) * coef[i][None, :]
     to_yy = coef[i] * coef[j] * np.where(i == j, 1.0, 2.0)
     maps = pt.concatenate([pt.eye(layout.n_xx), to_xy, to_yy[None, :]], axis=0)
-    by_x = maps @ covariance @ maps.T
     cross = second @ coef
     explained = coef @ cross
-    by_error = pt.concatenate(
-        [
-            pt.concatenate([second, 2 * cross[:, None]], axis=1),
-            pt.concatenate(
-                [2 * cross[None, :], (2 * sigma2 + 4 * explained)[None, None]], axis=1
-            ),
-        ],
-        axis=0,
-    )
-    cov = by_x[layout.n_xx :, layout.n_xx :] + sigma2 * by_error
-    full = pt.concatenate(
-        [
-            pt.concatenate([by_x[: layout.n_xx, : layout.n_xx], by_x[: layout.n_xx, layout.n_xx :]], axis=1),
-            pt.concatenate([by_x[layout.n_xx :, : layout.n_xx], cov], axis=1),
-        ],
-        axis=0,
-    )
+    by_error = pt.zeros((layout.size, layout.size))
+    xy, yy = np.arange(layout.n_xx, layout.size - 1), layout.size - 1
+    by_error = by_error[layout.n_xx : yy, layout.n_xx : yy].set(second)
+    by_error = by_error[xy, yy].set(2 * cross)
+    by_error = by_error[yy, xy].set(2 * cross)
+    by_error = by_error[yy, yy].set(2 * sigma2 + 4 * explained)
     mean = pt.concatenate([second[i, j], cross, (sigma2 + explained)[None]])
-    return mean, full
+    return mean, maps @ covariance @ maps.T + sigma2 * by_error

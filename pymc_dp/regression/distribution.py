@@ -10,18 +10,23 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pymc.distributions.continuous import Continuous
 from pymc.distributions.distribution import SymbolicRandomVariable
-from pytensor.graph.basic import Variable
-from pytensor.tensor.random.basic import multivariate_normal
 from pymc.pytensorf import normalize_rng_param
+from pymc.vartypes import discrete_types
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import multivariate_normal
 from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.additivity import direct_inputs
 from pymc_dp.intervals import ONCE
+from pymc_dp.mechanisms import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Mechanism
 from pymc_dp.regression.clt import normal_record, record_moments
 from pymc_dp.regression.moments import FixedMoments, NormalMoments, as_moments
 from pymc_dp.regression.statistics import StatisticsLayout
+from pymc_dp.regression.wishart import CrossProductRV, GramRV
 
-__all__ = ["RegressionStatistics", "RegressionStatisticsRV"]
+__all__ = ["RegressionStatistics", "RegressionStatisticsRV", "mark_statistics", "smoothed"]
 
 
 class RegressionStatisticsRV(SymbolicRandomVariable):
@@ -118,8 +123,8 @@ class RegressionStatistics(Continuous):
     >>> with pm.Model():
     ...     sigma2 = pm.InverseGamma("sigma2", 20, 0.5)
     ...     theta = pm.Normal("theta", 0, 6 * pm.math.sqrt(sigma2), shape=2)
-    ...     x_moments = pmdp.regression.NormalMoments(0.0, 0.02)
-    ...     s = pmdp.RegressionStatistics("s", n=1000, coef=theta, sigma2=sigma2, x_moments=x_moments)
+    ...     x = pmdp.regression.NormalMoments(0.0, 0.02)
+    ...     s = pmdp.RegressionStatistics("s", n=1000, coef=theta, sigma2=sigma2, x_moments=x)
     ...     noise = pmdp.Laplace(epsilon=1, sensitivity=5.34)
     ...     z = pmdp.Privatized("z", s, noise, observed=[21.0, 3.1, 14.2, 230.0, 90.5])
     """
@@ -173,7 +178,7 @@ def _statistics_logprob(
 
 def _checked_count(n: Any) -> TensorVariable:
     if isinstance(n, Variable):
-        return n.astype("float64")
+        return pt.as_tensor(n).astype("float64")
     number = np.asarray(n)
     if number.ndim != 0 or not np.isreal(number) or number != np.floor(number) or number < 1:
         raise ValueError(
@@ -204,3 +209,33 @@ def _check_positive(sigma2: TensorVariable) -> None:
             'values. Write a positive one, e.g. pm.InverseGamma("sigma2", 3, 1) (conjugate) or '
             'pm.HalfNormal("sd", 1) ** 2.'
         )
+
+
+def mark_statistics(statistic: TensorVariable, model: pm.Model) -> None:
+    """Mark released regression statistics and their parameters, so that GibbsSS takes them."""
+    for s in _released(statistic, model):
+        for rv in ancestors([s]):
+            if rv in model.free_RVs and rv.type.dtype not in discrete_types:
+                rv.tag.pymc_dp_regression = True
+
+
+def smoothed(mechanism: Mechanism, statistic: TensorVariable, model: pm.Model) -> Mechanism:
+    """Return the continuous kin of integer noise, where it was added to regression statistics.
+
+    Sums of integers are then modelled as continuous, and as a function of the sum the density of
+    integer noise is that of the continuous one with the same parameter.
+    """
+    kin = {DiscreteLaplace: Laplace, DiscreteGaussian: Gaussian}.get(type(mechanism))
+    latent = (RegressionStatisticsRV, GramRV, CrossProductRV)
+    reached = direct_inputs([statistic], model.basic_RVs)
+    if kin is None or not any(isinstance(rv.owner.op, latent) for rv in reached):
+        return mechanism
+    return kin(mechanism.noise)
+
+
+def _released(statistic: TensorVariable, model: pm.Model) -> list[TensorVariable]:
+    return [
+        rv
+        for rv in direct_inputs([statistic], model.basic_RVs)
+        if isinstance(rv.owner.op, RegressionStatisticsRV)
+    ]

@@ -357,7 +357,7 @@ def _check_covariance(name: str, matrix: Array) -> None:
 
 def _float_tensor(value: Any) -> Any:
     if isinstance(value, Variable):
-        return value.astype("float64")
+        return pt.as_tensor(value).astype("float64")
     return pt.as_tensor(np.asarray(value, dtype=np.float64))
 
 

@@ -9,8 +9,8 @@ import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous
 from pymc.distributions.dist_math import check_parameters, multigammaln
 from pymc.distributions.distribution import SymbolicRandomVariable
-from pymc.distributions.transforms import CholeskyCovTransform, _default_transform
 from pymc.distributions.shape_utils import rv_size_is_none
+from pymc.distributions.transforms import CholeskyCovTransform, _default_transform
 from pymc.pytensorf import normalize_rng_param
 from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.random.utils import normalize_size_param

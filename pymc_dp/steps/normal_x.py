@@ -20,13 +20,8 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_dp.kernels.normal_x import Proposal, State, iterate
-from pymc_dp.regression.normal_rows import (
-    HolderModel,
-    holder_model,
-    is_conjugate,
-    is_statistic,
-)
 from pymc_dp.steps.gram_tuning import GramTuning
+from pymc_dp.steps.holder_model import HolderModel, holder_model, is_conjugate, is_statistic
 
 __all__ = ["NormalX"]
 

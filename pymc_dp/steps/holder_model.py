@@ -8,20 +8,24 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 from numpy.typing import NDArray
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.basic import InvGammaRV, MvNormalRV, NormalRV
+from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.additivity import direct_inputs
+from pymc_dp.intervals import ONCE
 from pymc_dp.kernels.normal_x import Priors, Releases
-from pymc_dp.mechanisms import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
-from pymc_dp.regression.priors import InverseWishartRV
+from pymc_dp.mechanisms import Gaussian, Laplace
 from pymc_dp.regression.wishart import CrossProductRV, GramRV
 from pymc_dp.release import Release, releases
+from pymc_dp.steps.conjugacy import (
+    constant,
+    inverse_gamma,
+    inverse_wishart,
+    normal_inverse_wishart,
+)
 
 __all__ = ["HolderModel", "holder_model", "is_conjugate", "is_statistic"]
 
@@ -108,16 +112,6 @@ def is_conjugate(rv: TensorVariable) -> bool:
     return False
 
 
-def _constant(variable: Any) -> Array | None:
-    """Value of a variable that does not depend on random variables."""
-    if variable is None:
-        return None
-    free = [v for v in ancestors([variable]) if v.owner is None and not isinstance(v, Constant)]
-    if any(not isinstance(v, SharedVariable) or not hasattr(v.type, "dtype") for v in free):
-        return None
-    return np.asarray(variable.eval(), dtype=np.float64)
-
-
 def _used_only_by(model: pm.Model, rv: TensorVariable, users: list[TensorVariable]) -> bool:
     others = [other for other in model.basic_RVs if other is not rv and other not in users]
     inputs = [i for other in others for i in other.owner.inputs if hasattr(i.type, "dtype")]
@@ -140,17 +134,13 @@ def _conjugate(
         precision, shift = normal
         if first:
             precision, shift = np.roll(precision, 1, axis=(0, 1)), np.roll(shift, 1)
-    shape = scale = 0.0
-    if sigma2 in model.free_RVs and isinstance(sigma2.owner.op, InvGammaRV):
-        found = [_constant(v) for v in sigma2.owner.op.dist_params(sigma2.owner)]
-        if all(f is not None for f in found) and _used_only_by(model, sigma2, [z]):
-            owned.append(sigma2)
-            shape, scale = (float(f) for f in found)  # type: ignore[arg-type]
+    gamma = inverse_gamma(model, sigma2) if _used_only_by(model, sigma2, [z]) else None
+    if gamma is not None:
+        owned.append(sigma2)
     rows = _rows_prior(model, S, mean, cov)
-    if rows is None:
-        return owned, Priors(precision, shift, shape, scale, np.zeros((p, p)), 0.0)
-    owned += [mean, cov] if first else [cov]
-    return owned, Priors(precision, shift, shape, scale, *rows)
+    if rows is not None:
+        owned += [mean, cov] if first else [cov]
+    return owned, Priors(precision, shift, *(gamma or (0.0, 0.0)), *(rows or (np.zeros((p, p)), 0.0)))
 
 
 def _normal_prior(model: pm.Model, coef: TensorVariable, p: int) -> tuple[Array, Array] | None:
@@ -159,7 +149,7 @@ def _normal_prior(model: pm.Model, coef: TensorVariable, p: int) -> tuple[Array,
         return None
     if not isinstance(coef.owner.op, NormalRV | MvNormalRV):
         return None
-    mean, spread = (_constant(v) for v in coef.owner.op.dist_params(coef.owner))
+    mean, spread = (constant(model, v) for v in coef.owner.op.dist_params(coef.owner))
     if mean is None or spread is None:
         return None
     scalar = isinstance(coef.owner.op, NormalRV)
@@ -172,55 +162,28 @@ def _rows_prior(
     model: pm.Model, S: TensorVariable, mean: TensorVariable, cov: TensorVariable
 ) -> tuple[Array, float] | None:
     """Scale matrix and degrees of an inverse-Wishart prior; with an intercept, normal for the mean."""
-    if cov not in model.free_RVs or not isinstance(cov.owner.op, InverseWishartRV):
-        return None
-    nu, scale = (_constant(v) for v in cov.owner.inputs[2:])
-    if nu is None or scale is None:
-        return None
     if not S.owner.op.first:
-        return (scale, float(nu)) if _used_only_by(model, cov, [S]) else None
-    if mean not in model.free_RVs or not isinstance(mean.owner.op, MvNormalRV):
-        return None
-    centre, spread = mean.owner.op.dist_params(mean.owner)
-    location = _constant(centre)
-    records = _records_worth(spread, cov)
-    if location is None or records is None or not _used_only_by(model, cov, [S, mean]):
+        wishart = inverse_wishart(model, cov)
+        if wishart is None or not _used_only_by(model, cov, [S]):
+            return None
+        return wishart[1], float(wishart[0])
+    prior = normal_inverse_wishart(model, mean, cov)
+    if prior is None or not _used_only_by(model, cov, [S, mean]):
         return None
     if not _used_only_by(model, mean, [S]):
         return None
-    location = np.broadcast_to(location, len(scale))
-    matrix = np.zeros((len(scale) + 1, len(scale) + 1))
-    matrix[0, 0] = records
-    matrix[0, 1:] = matrix[1:, 0] = records * location
-    matrix[1:, 1:] = scale + records * np.outer(location, location)
-    return matrix, float(nu)
-
-
-def _records_worth(spread: TensorVariable, cov: TensorVariable) -> float | None:
-    """Number k with spread = cov / k whatever cov is, by trial; None where there is none."""
-    if set(direct_inputs([spread], [cov])) != {cov}:
-        return None
-    value = cov.type()
-    rng = np.random.default_rng(0)
-    ratios = []
-    [replaced] = clone_replace([spread], {cov: value})
-    if any(isinstance(v.owner.op, NormalRV) for v in ancestors([replaced]) if v.owner):
-        return None
-    for _ in range(2):
-        root = rng.normal(size=(cov.type.shape[0] or 1, 9))
-        trial = root @ root.T
-        try:
-            ratios.append(replaced.eval({value: trial}) / trial)
-        except Exception:
-            return None
-    ratio = np.mean(ratios)
-    return float(1 / ratio) if ratio > 0 and np.allclose(ratios, ratio, rtol=1e-8) else None
+    d = len(prior.mean)
+    matrix = np.empty((d + 1, d + 1))
+    matrix[0, 0] = prior.weight
+    matrix[0, 1:] = matrix[1:, 0] = prior.weight * prior.mean
+    matrix[1:, 1:] = prior.scale + prior.weight * np.outer(prior.mean, prior.mean)
+    return matrix, prior.df
 
 
 def _read_releases(model: pm.Model, S: TensorVariable, z: TensorVariable) -> Releases:
     """Collect every release of entries of S and z."""
     first = int(S.owner.op.first)
-    n = np.asarray(_constant(S.owner.inputs[1]))
+    n = np.asarray(S.owner.inputs[1].eval(mode=ONCE), dtype=np.float64)
     holders, p = n.size, int(S.type.shape[-1] or 0)
     S_hat, S_noise = np.zeros((holders, p, p)), np.zeros((holders, p, p))
     z_hat, z_noise = np.zeros((holders, p)), np.zeros((holders, p))
@@ -229,13 +192,12 @@ def _read_releases(model: pm.Model, S: TensorVariable, z: TensorVariable) -> Rel
         reached = direct_inputs([release.statistic], model.basic_RVs)
         if S not in reached and z not in reached:
             continue
-        value = model.rvs_to_values[release.rv]
-        observed = _constant(value)
-        if observed is None:
+        if release.rv not in model.observed_RVs:
             raise ValueError(
                 f"{release.name!r} has no observed value. Pass the released numbers, observed=..., "
                 "or draw them with pm.sample_prior_predictive."
             )
+        observed = np.asarray(model.rvs_to_values[release.rv].eval(mode=ONCE), dtype=np.float64)
         noise, laplace = _noise(release)
         index, scale = _entries(release, S, z)
         noise = np.broadcast_to(noise, observed.shape).ravel() / np.abs(scale)
@@ -273,22 +235,14 @@ def _ones_first(
 
 
 def _noise(release: Release) -> tuple[Array, bool]:
-    """Sigma or scale of a release's noise, and whether it is Laplace.
-
-    Noise on the integers has the shape of the same noise on the line; what the rounding before it adds,
-    a twelfth of the grid's squared step, is counted as noise.
-    """
+    """Sigma or scale of a release's noise, and whether it is Laplace."""
     mechanism = release.mechanism
-    if isinstance(mechanism, Gaussian):
-        return mechanism.noise, False
-    if isinstance(mechanism, DiscreteGaussian):
-        return np.sqrt(mechanism.noise**2 + 1 / 12), False
-    if isinstance(mechanism, Laplace | DiscreteLaplace):
-        return mechanism.noise, True
-    raise ValueError(
-        f"{release.name!r} has {mechanism!r}: NormalX takes Gaussian and Laplace noise, on the line or "
-        "on the integers. Sample with step=pm.NUTS()."
-    )
+    if not isinstance(mechanism, Gaussian | Laplace):
+        raise ValueError(
+            f"{release.name!r} has {mechanism!r}: NormalX takes Gaussian and Laplace noise, on the line "
+            "or on the integers. Sample with step=pm.NUTS()."
+        )
+    return mechanism.noise, isinstance(mechanism, Laplace)
 
 
 def _entries(release: Release, S: TensorVariable, z: TensorVariable) -> tuple[Any, Array]:
@@ -298,18 +252,18 @@ def _entries(release: Release, S: TensorVariable, z: TensorVariable) -> tuple[An
     """
     S_value, z_value = S.type(), z.type()
     [statistic] = clone_replace([release.statistic], {S: S_value, z: z_value})
+    evaluate = pytensor.function(
+        [S_value, z_value], statistic, mode=ONCE, on_unused_input="ignore"
+    )
     size_S, size_z = int(np.prod(S.type.shape)), int(np.prod(z.type.shape))
     total = size_S + size_z
     rng = np.random.default_rng(0)
-    start = rng.uniform(1, 2, total) * 2.0**40  # far above the step of a grid
+    start = rng.uniform(1, 2, total)
     factor = 1 + (1 + np.arange(total)) / (total + 1)
 
     def at(values: Array) -> Array:
         halves = values[:size_S].reshape(S.type.shape), values[size_S:].reshape(z.type.shape)
-        found = statistic.eval(
-            {S_value: halves[0], z_value: halves[1]}, on_unused_input="ignore"
-        )
-        return np.asarray(found, dtype=np.float64).ravel()
+        return np.asarray(evaluate(*halves), dtype=np.float64).ravel()
 
     before, after = at(start), at(start * factor)
     with np.errstate(all="ignore"):
