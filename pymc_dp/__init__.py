@@ -20,7 +20,12 @@ from pymc_dp.mechanisms import (
 )
 from pymc_dp.privatized import Privatized, clamp
 from pymc_dp.redaction import redact
-from pymc_dp.regression import HolderStatistics, RegressionStatistics, regression_statistics
+from pymc_dp.regression import (
+    HolderStatistics,
+    RegressionStatistics,
+    regression_release,
+    regression_statistics,
+)
 from pymc_dp.sampling import sample
 from pymc_dp.steps import DPPenalty, GibbsSS, NormalX, RecordGibbs
 from pymc_dp.steps.curator import privacy_spent
@@ -59,6 +64,7 @@ __all__ = [
     "privacy_spent",
     "redact",
     "regression",
+    "regression_release",
     "regression_statistics",
     "sample",
     "suggest",

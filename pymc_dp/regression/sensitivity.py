@@ -20,7 +20,7 @@ from pymc_dp.mechanisms.base import positive
 from pymc_dp.regression.statistics import PARTS, StatisticsLayout
 from pymc_dp.sensitivity import Sensitivity
 
-__all__ = ["box_sensitivity", "norm_sensitivity"]
+__all__ = ["averaged_sensitivity", "box_sensitivity", "norm_sensitivity"]
 
 Array = NDArray[np.float64]
 
@@ -213,3 +213,55 @@ def _smallest_total(low: Array, high: Array, layout: StatisticsLayout) -> float:
     if layout.parts != PARTS[:2]:
         return smallest(one, 0.0)
     return min(smallest(one + y, one * y) for y in (float(low[-1]), float(high[-1])))
+
+
+def averaged_sensitivity(
+    x_norm: float,
+    y_bound: float,
+    average: int,
+    *,
+    n_covariates: int,
+    neighbours: Neighbours = "substitute",
+) -> Sensitivity:
+    r"""Sensitivity of X'X and X'y where every row is a sum of k records over sqrt(k).
+
+    With s the sum of the k - 1 other records of the group, a record w contributes
+    :math:`(s w' + w s' + w w')/k`: (2 - 1/k) times what it would alone when it is removed (its place
+    stays empty), and at most :math:`4 (1 - 1/k) \sqrt{X^4 + X^2 Y^2} + \Delta/k` when it is replaced,
+    :math:`\Delta` the sensitivity without averaging. Alparslan, Yildirim & Birbil (2023, appendix B.1)
+    say that it does not change.
+
+    Parameters
+    ----------
+    x_norm, y_bound, n_covariates, neighbours
+        As for :func:`norm_sensitivity`.
+    average : int
+        Number k of records in a row.
+
+    Examples
+    --------
+    >>> from pymc_dp.regression.sensitivity import averaged_sensitivity
+    >>> removal = averaged_sensitivity(1, 1, 2, n_covariates=2, neighbours="add_remove")
+    >>> round(removal.l2 / 2**0.5, 4)
+    1.5
+    """
+    k = int(average)
+    parts = PARTS[:2]
+    alone = norm_sensitivity(
+        x_norm, y_bound, n_covariates=n_covariates, neighbours="add_remove", parts=parts
+    )
+    if record_weight(neighbours) == 1:
+        factor = 2 - 1 / k
+        return Sensitivity(
+            factor * alone.l1, factor * alone.l2, True, factor * alone.components, True
+        )
+    once = norm_sensitivity(x_norm, y_bound, n_covariates=n_covariates, parts=parts)
+    l1, l2, components = (
+        4 * (1 - 1 / k) * single + replaced / k
+        for single, replaced in (
+            (alone.l1, once.l1),
+            (alone.l2, once.l2),
+            (alone.components, once.components),
+        )
+    )
+    return Sensitivity(float(l1), float(l2), k == 1 and once.exact, np.asarray(components), False)
