@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +16,7 @@ from pymc_dp.kernels.gram import (
     matrices,
 )
 
-__all__ = ["bartlett", "hamiltonian_move", "whitening", "wishart_move"]
+__all__ = ["bartlett", "hamiltonian_move", "whitened", "whitening", "wishart_move"]
 
 Array = NDArray[np.float64]
 
@@ -28,12 +27,11 @@ def whitening(B: Any, rows: Any) -> Any:
 
     From the curvature at K_j = identity: the rows' law gives diag(n_j) less n n'/(nu + n) where the
     covariance is integrated out (twice that on the diagonal), the noise of S-hat_j what is computed
-    here. Where the rows say nothing the noise alone is left.
+    here. Columns of W[i, k] are orthogonal, the holders' common direction among them.
     """
     holders, p = rows.z_hat.shape
     W = np.zeros((p, p, holders, holders))
     total = rows.nu + np.sum(rows.n)
-    lower = np.empty((holders, holders))
     for i in range(p):
         for k in range(i + 1):
             curvature = np.zeros((holders, holders))
@@ -49,9 +47,21 @@ def whitening(B: Any, rows: Any) -> Any:
                 if rows.integrated:
                     for m in range(holders):
                         curvature[j, m] -= twice * rows.n[j] * rows.n[m] / total
-            lower_cholesky(curvature, lower)
-            W[i, k] = invert_triangle(lower).T
+            values, vectors = np.linalg.eigh(curvature)
+            W[i, k] = vectors / np.sqrt(values)
     return W
+
+
+@jit
+def whitened(W: Any, q: Any) -> Any:
+    """Coordinates in units of the whitening: the xi with q[:, i, k] = W[i, k] @ xi[:, i, k]."""
+    xi = np.zeros_like(q)
+    for i in range(q.shape[1]):
+        for k in range(i + 1):
+            for m in range(q.shape[0]):
+                column = W[i, k, :, m]
+                xi[m, i, k] = np.sum(column * q[:, i, k]) / np.sum(column * column)
+    return xi
 
 
 @jit
@@ -62,7 +72,7 @@ def _spread(W: Any, xi: Any, q: Any) -> Any:
     for i in range(p):
         for k in range(i + 1):
             for j in range(holders):
-                for m in range(j, holders):
+                for m in range(holders):
                     out[j, i, k] += W[i, k, j, m] * xi[m, i, k]
     return out
 
@@ -75,7 +85,7 @@ def _pull_back(W: Any, gradient: Any) -> Any:
     for i in range(p):
         for k in range(i + 1):
             for m in range(holders):
-                for j in range(m + 1):
+                for j in range(holders):
                     out[m, i, k] += W[i, k, j, m] * gradient[j, i, k]
     return out
 

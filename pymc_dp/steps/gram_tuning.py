@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-from pymc_dp.kernels.gram import Rows
-from pymc_dp.kernels.gram_moves import bartlett, whitening
+from pymc_dp.kernels.gram import Rows, coordinates
+from pymc_dp.kernels.gram_moves import bartlett, whitened, whitening
 from pymc_dp.kernels.normal_x import Priors, Releases
 
 __all__ = ["GramTuning"]
@@ -21,6 +21,11 @@ TRAJECTORY = 1.6
 MOST_LEAPFROG = 64
 
 
+#: shares of tuning after which the coordinates' axes, or their scales, are learned anew
+AXES = (0.1, 0.2, 0.4)
+SCALES = (0.65, 0.85)
+
+
 @dataclass
 class GramTuning:
     """Coordinates B, whitening W and step size, and the averages they are learned from."""
@@ -28,38 +33,32 @@ class GramTuning:
     B: Array
     B_inverse: Array
     W: Array
-    step_size: float
     degrees: Array
-    active: bool
+    moments: Array  # sum of all S_j in this window
+    sums: Array  # of the whitened coordinates, and of their squares
     tune: int
-    count: int
-    next_window: int
-    window_start: int
-    total: Array
-    log_average: float
-    gap: float
-    centre: float
+    active: bool
+    step_size: float = 0.5
+    count: int = 0
+    window_start: int = 0
+    log_average: float = 0.0
+    gap: float = 0.0
+    centre: float = 0.0
 
     @classmethod
     def start(cls, releases: Releases, priors: Priors, tune: int) -> GramTuning:
         """Begin from the released matrices, made positive."""
-        p = releases.z_hat.shape[1]
+        holders, p = releases.z_hat.shape
         B, W = _coordinates(_pooled(releases), releases, priors)
         return cls(
             B=B,
             B_inverse=np.linalg.inv(B),
             W=W,
-            step_size=0.5,
             degrees=np.maximum(releases.n, 10.0 * p),
-            active=tune > 0,
+            moments=np.zeros((p, p)),
+            sums=np.zeros((2, holders, p, p)),
             tune=tune,
-            count=0,
-            next_window=min(50, max(tune // 4, 1)),
-            window_start=0,
-            total=np.zeros((p, p)),
-            log_average=np.log(0.5),
-            gap=0.0,
-            centre=np.log(1.0),
+            active=tune > 0,
         )
 
     def first_matrices(self, rng: np.random.Generator, releases: Releases) -> Array:
@@ -101,18 +100,27 @@ class GramTuning:
             self.degrees = np.maximum(self.degrees * np.exp(pull), len(self.B) + 1.0)
             return
         self._learn_step_size(float(accept[0]), target)
-        self.total += S.sum(axis=0)
-        if self.count < self.next_window:
-            return
-        length = self.count - self.window_start
-        self.B, self.W = _coordinates(self.total / (length * releases.n.sum()), releases, priors)
+        self.moments += S.sum(axis=0)
+        xi = whitened(self.W, coordinates(S, releases.n, self.B_inverse))
+        self.sums += xi, xi**2
+        for shares, learn in ((AXES, self._learn_axes), (SCALES, self._learn_scales)):
+            if self.count in [int(share * self.tune) for share in shares]:
+                learn(self.count - self.window_start, releases, priors)
+                self.moments, self.sums = np.zeros_like(self.moments), np.zeros_like(self.sums)
+                self.window_start = self.count
+                self.centre, self.gap = np.log(2 * self.step_size), 0.0
+
+    def _learn_axes(self, length: int, releases: Releases, priors: Priors) -> None:
+        moments = self.moments / (length * releases.n.sum())
+        self.B, self.W = _coordinates(moments, releases, priors)
         self.B_inverse = np.linalg.inv(self.B)
-        self.total = np.zeros_like(self.total)
-        self.window_start = self.count
-        ahead = self.count + 2 * length
-        # the last window is for the step size alone
-        self.next_window = ahead if ahead <= 0.8 * self.tune else self.tune + 1
-        self.centre, self.gap = np.log(2 * self.step_size), 0.0
+
+    def _learn_scales(self, length: int, releases: Releases, priors: Priors) -> None:
+        mean, square = self.sums / length
+        variance = square - mean**2
+        # shrunk towards what the curvature says, as Stan does for its metric
+        variance = (length * variance + 5) / (length + 5)
+        self.W = self.W * np.sqrt(np.moveaxis(variance, 0, -1))[:, :, None, :]
 
     def _learn_step_size(self, accept: float, target: float) -> None:
         """Dual averaging (Hoffman & Gelman 2014, section 3.2)."""
@@ -158,8 +166,9 @@ def _coordinates(moments: Array, releases: Releases, priors: Priors) -> tuple[Ar
     if first:
         B[1:, 0] = moments[1:, 0]
         inner = inner - np.outer(moments[1:, 0], moments[1:, 0])
-    values, vectors = np.linalg.eigh(inner)
-    B[first:, first:] = vectors * np.sqrt(np.maximum(values, 1e-12 * values.max()))
+    # large eigenvalues first: a factor's later entries are conditional on its earlier ones
+    values, vectors = (part[..., ::-1] for part in np.linalg.eigh(inner))
+    B[first:, first:] = vectors * np.sqrt(np.maximum(values, 1e-12 * values[0]))
     variance = _noise_variance(releases.S_noise, releases.S_laplace)
     with np.errstate(divide="ignore"):
         weight = np.where(variance > 0, 1 / variance, 0.0)
