@@ -203,7 +203,7 @@ class GibbsSS(BlockedStep):
 
     def _draw_statistics(self, point: PointType) -> PointType:
         drawn = {
-            block.value_name: block.draw(point, variances, self.rng)
+            block.value_name: block.conditional(point, variances)(self.rng)
             for block, variances in zip(self.blocks, self.variances, strict=True)
         }
         return {**point, **drawn}
@@ -214,13 +214,14 @@ class GibbsSS(BlockedStep):
         point = dict(point)
         for block, variances in zip(self.blocks, self.variances, strict=True):
             old = point[block.value_name]
-            new = block.draw(point, variances, self.rng)
+            draw = block.conditional(point, variances)
+            new = draw(self.rng)
             if self.invalid == "project":
                 new = nearest_valid(new, block.n, block.layout)
             else:
                 attempts = 0
                 while not block.is_valid(new) and attempts < _MOST_REDRAWS:
-                    new = block.draw(point, variances, self.rng)
+                    new = draw(self.rng)
                     attempts += 1
                 redraws += attempts
                 new = new if block.is_valid(new) else old

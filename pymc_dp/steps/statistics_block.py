@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -99,24 +100,32 @@ class StatisticsBlock:
         """Return the noise's variances to start from."""
         return np.where(self.laplace, 2.0, 1.0) * self.noise**2
 
-    def draw(self, point: PointType, variances: Array, rng: np.random.Generator) -> Array:
-        """Draw the statistics from their normal conditional given parameters and release.
+    def conditional(
+        self, point: PointType, variances: Array
+    ) -> Callable[[np.random.Generator], Array]:
+        """Return a function that draws the statistics given parameters and release.
 
         A draw of (s, z) from the model is moved by the difference of the real and the drawn
         release, regressed on it: one Cholesky factor of a well-conditioned matrix, no inverse.
         """
         mean, cov = self._moments(*(point[name] for name in self.input_names))
-        s = mean + _root(cov) @ rng.standard_normal(len(mean))
+        root = _root(cov)
         seen = cov if self.whole else cov @ self.map.T
         spread = seen.copy() if self.whole else self.map @ seen
         spread[np.diag_indices_from(spread)] += variances
         factor, failed = lapack.dpotrf(spread, lower=True)
         if failed:
             raise np.linalg.LinAlgError(f"The covariance of the release of {self.rv.name!r}.")
-        noise = np.sqrt(variances) * rng.standard_normal(len(variances))
-        gap = self.released - (s if self.whole else self.map @ s) - noise
-        weights, _ = lapack.dpotrs(factor, gap, lower=True)
-        return s + seen @ weights
+        sd = np.sqrt(variances)
+
+        def draw(rng: np.random.Generator) -> Array:
+            s = mean + root @ rng.standard_normal(len(mean))
+            noise = sd * rng.standard_normal(len(sd))
+            gap = self.released - (s if self.whole else self.map @ s) - noise
+            weights, _ = lapack.dpotrs(factor, gap, lower=True)
+            return s + seen @ weights
+
+        return draw
 
     def draw_variances(self, s: Array, rng: np.random.Generator) -> Array:
         """Draw the variances of the noise given the statistics."""
