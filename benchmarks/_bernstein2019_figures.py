@@ -11,6 +11,8 @@ COLOURS = {
     "update": "tab:blue",
     "prior": "tab:cyan",
     "noisy": "tab:green",
+    "paper": "tab:orange",
+    "records": "tab:purple",
     "naive": "tab:red",
     "non-private": "black",
 }

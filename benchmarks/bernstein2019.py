@@ -43,7 +43,10 @@ SENSITIVITY = box_sensitivity((-1, 1), (-1, 1)).l1
 MOMENT_SENSITIVITY = 6.0  # ranges of x^4, x^3, x^2 and x over [-1, 1]
 SIZES, EPSILONS = (10, 100, 1000), (0.01, 0.1, 1.0)
 NAMES = ("slope", "intercept", "sigma2")
-METHODS = ("update", "prior", "noisy", "naive", "non-private")
+#: `paper` is the update variant by the paper's loop, `records` has latent records (MCMC-Ind)
+METHODS = ("update", "prior", "noisy", "naive", "non-private", "paper", "records")
+SAMPLED = ("update", "prior", "noisy", "paper", "records")
+MOST_RECORDS = 100
 DRAWS = 500
 
 
@@ -94,14 +97,17 @@ class Runner:
             pm.set_data({"released": released})
             if self.method == "noisy":
                 pm.set_data({"second": moments.second, "covariance": moments.covariance})
-        self.step.setup_chain(self.rng.spawn(1)[0], tune, draws)
+        steps = self.step.methods if self.method == "records" else [self.step]
+        for step in steps:
+            step.setup_chain(self.rng.spawn(1)[0], tune, draws)
         start = time.process_time()
         point = self.model.initial_point()
         # the first releases teach the step its scales
         tune = tune if self.tunings >= 3 else 600
         self.tunings += 1
-        self.step.tune = True
-        if self.step.nuts is not None:
+        for step in steps:
+            step.tune = True
+        if getattr(self.step, "nuts", None) is not None:
             self.step.nuts.step.tune = True
         out = np.empty((draws, 3))
         for i in range(-tune, draws):
@@ -111,6 +117,25 @@ class Runner:
             if i >= 0:
                 out[i] = *point["theta"], np.exp(point["sigma2_log__"])
         return out, time.process_time() - start
+
+
+class RecordsRunner(Runner):
+    """The same model with latent records, by RecordGibbs and NUTS."""
+
+    def __init__(self, n, scale, seed=0):
+        self.method, self.tunings, self.rng = "records", 0, np.random.default_rng(seed)
+        with pm.Model() as self.model:
+            sigma2 = pm.InverseGamma("sigma2", SHAPE, RATE)
+            theta = pm.Normal("theta", 0, pm.math.sqrt(sigma2 / PRECISION), shape=2)
+            tau2 = pm.InverseGamma("tau2", NU / 2, PSI / 2)
+            mu_x = pm.Normal("mu_x", 0, pm.math.sqrt(tau2))
+            x = pm.Normal("x", mu_x, pm.math.sqrt(tau2), shape=n)
+            y = pm.Normal("y", theta[0] * x + theta[1], pm.math.sqrt(sigma2), shape=n)
+            released = pm.Data("released", np.zeros(5))
+            noise = pmdp.Laplace(scale=scale)
+            pmdp.Privatized("z", regression_statistics(x, y), noise, observed=released)
+            nuts = pm.NUTS([sigma2, theta, tau2, mu_x], target_accept=0.9)
+            self.step = pm.CompoundStep([pmdp.RecordGibbs([x, y]), nuts])
 
 
 def simulate(n, rng, common):
@@ -135,7 +160,7 @@ def conjugate_draws(statistics, n, seed, prior=PRIOR):
     return np.column_stack([tree["coef"].to_numpy()[0], tree["sigma2"].to_numpy()[0]])
 
 
-def one_trial(runner, method, n, epsilon, seed):
+def one_trial(runner, method, n, epsilon, seed, draws_a_trial):
     """Quantiles of the truth, whether the central 95% hold it, MMD to the non-private posterior."""
     rng = np.random.default_rng(seed)
     truth, x, y = simulate(n, rng, common=method != "prior")
@@ -150,7 +175,9 @@ def one_trial(runner, method, n, epsilon, seed):
         draws = conjugate_draws(released, n, seed)
     else:
         moments = released_moments(x, share, rng) if method == "noisy" else None
-        draws, seconds = runner.run(released, moments)
+        # the paper's loop: 20000 draws after 5000, as in section 4.1
+        length = 20_000 if method == "paper" else draws_a_trial
+        draws, seconds = runner.run(released, moments, length, length // 4)
         effective = min(float(az.ess(draws[None, :, k])) for k in range(3))
     u = (draws < truth).mean(axis=0)
     low, high = np.quantile(draws, [0.025, 0.975], axis=0)
@@ -158,16 +185,25 @@ def one_trial(runner, method, n, epsilon, seed):
     return u, (low <= truth) & (truth <= high), distance, effective, seconds
 
 
-def calibration(trials, out=None):
+def runner_of(method, n, epsilon):
+    if method == "records":
+        return RecordsRunner(n, SENSITIVITY / epsilon)
+    if method == "paper":
+        return Runner("update", n, SENSITIVITY / epsilon, mode="paper")
+    return Runner(method, n, SENSITIVITY / (epsilon / 2 if method == "noisy" else epsilon))
+
+
+def calibration(trials, out=None, draws=DRAWS, methods=METHODS):
     """KS statistic of the parameters' quantiles, coverage and MMD; every n, epsilon and method."""
     rows = []
     cells = [(0.1, n) for n in SIZES]
     cells += [(e, n) for e in EPSILONS for n in SIZES if e != 0.1]
     for epsilon, n in cells:
-        for method in METHODS:
-            scale = SENSITIVITY / (epsilon / 2 if method == "noisy" else epsilon)
-            runner = Runner(method, n, scale) if method in METHODS[:3] else None
-            found = [one_trial(runner, method, n, epsilon, 1000 + t) for t in range(trials)]
+        for method in methods:
+            if method == "records" and n > MOST_RECORDS:
+                continue
+            runner = runner_of(method, n, epsilon) if method in SAMPLED else None
+            found = [one_trial(runner, method, n, epsilon, 1000 + t, draws) for t in range(trials)]
             u, covered, distance, effective, seconds = (
                 np.array(v) for v in zip(*found, strict=True)
             )
@@ -300,11 +336,18 @@ def prediction(folder, splits=100):
     return rows
 
 
-def main(parts=("mixing", "times", "calibration"), trials=100, data=None, out=None):
+def main(
+    parts=("mixing", "times", "calibration"),
+    trials=100,
+    data=None,
+    out=None,
+    draws=DRAWS,
+    methods=METHODS,
+):
     functions = {
         "mixing": mixing,
         "times": times,
-        "calibration": lambda: calibration(trials, out),
+        "calibration": lambda: calibration(trials, out, draws, methods),
         "prediction": lambda: prediction(data),
     }
     wanted = [*parts, *(["prediction"] if data is not None and "prediction" not in parts else [])]
@@ -315,10 +358,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("parts", nargs="*", default=["mixing", "times", "calibration"])
     parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--draws", type=int, default=DRAWS)
+    parser.add_argument("--methods", nargs="*", default=METHODS)
     parser.add_argument("--data")
     parser.add_argument("--figures")
     given = parser.parse_args()
     kept = Path(given.figures) / "calibration.jsonl" if given.figures else None
-    result = main(given.parts, given.trials, given.data, kept)
+    result = main(given.parts, given.trials, given.data, kept, given.draws, given.methods)
     if given.figures:
         figures.draw(given.figures, result)

@@ -25,7 +25,13 @@ from pymc_dp.regression.clt import normal_record, record_moments
 from pymc_dp.regression.moments import FixedMoments, NormalMoments, as_moments
 from pymc_dp.regression.statistics import StatisticsLayout
 
-__all__ = ["RegressionStatistics", "RegressionStatisticsRV", "mark_statistics", "smoothed"]
+__all__ = [
+    "RegressionStatistics",
+    "RegressionStatisticsRV",
+    "mark_statistics",
+    "released_statistics",
+    "smoothed",
+]
 
 
 class RegressionStatisticsRV(SymbolicRandomVariable):
@@ -212,7 +218,7 @@ def _check_positive(sigma2: TensorVariable) -> None:
 
 def mark_statistics(statistic: TensorVariable, model: pm.Model) -> None:
     """Mark released regression statistics and their parameters, so that GibbsSS takes them."""
-    for s in _released(statistic, model):
+    for s in released_statistics(statistic, model):
         for rv in ancestors([s]):
             if rv in model.free_RVs and rv.type.dtype not in discrete_types:
                 rv.tag.pymc_dp_regression = True
@@ -225,12 +231,13 @@ def smoothed(mechanism: Mechanism, statistic: TensorVariable, model: pm.Model) -
     integer noise is that of the continuous one with the same parameter.
     """
     kin = {DiscreteLaplace: Laplace, DiscreteGaussian: Gaussian}.get(type(mechanism))
-    if kin is None or not _released(statistic, model):
+    if kin is None or not released_statistics(statistic, model):
         return mechanism
     return kin(mechanism.noise)
 
 
-def _released(statistic: TensorVariable, model: pm.Model) -> list[TensorVariable]:
+def released_statistics(statistic: TensorVariable, model: pm.Model) -> list[TensorVariable]:
+    """Latent regression statistics that a statistic is computed from."""
     return [
         rv
         for rv in direct_inputs([statistic], model.basic_RVs)

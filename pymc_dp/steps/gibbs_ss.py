@@ -12,6 +12,7 @@ from pymc.blocking import PointType, StatsType
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
+from pymc.vartypes import discrete_types
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
@@ -246,11 +247,8 @@ _NO_NUTS: dict[str, Any] = {
 
 def _resolve(vars: Any, model: pm.Model) -> tuple[list[TensorVariable], list[TensorVariable]]:
     """Latent statistics and their parameters, from what the user passed or all of them."""
-    if vars is None or (isinstance(vars, list | tuple) and list(vars) == model.value_vars):
-        given = model.free_RVs if vars is None else [model.values_to_rvs[v] for v in vars]
-    else:
-        listed = list(vars) if isinstance(vars, list | tuple) else [vars]
-        given = [model.values_to_rvs.get(v, v) for v in listed]
+    listed = list(vars) if isinstance(vars, list | tuple) else [vars]
+    given = model.free_RVs if vars is None else [model.values_to_rvs.get(v, v) for v in listed]
     statistics = [rv for rv in latent_statistics(model) if rv in given]
     if not statistics:
         raise ValueError(
@@ -260,6 +258,8 @@ def _resolve(vars: Any, model: pm.Model) -> tuple[list[TensorVariable], list[Ten
         )
     reached = set(ancestors(statistics))
     parameters = [
-        rv for rv in model.free_RVs if rv in reached and rv in given and rv not in statistics
+        rv
+        for rv in model.free_RVs
+        if rv in reached and rv in given and rv not in statistics and rv.dtype not in discrete_types
     ]
     return statistics, parameters

@@ -60,7 +60,6 @@ class StatisticsBlock:
         self.op: RegressionStatisticsRV = s.owner.op
         self.layout = self.op.layout
         self.params = s.owner.inputs[2:]
-        self.n = float(self.params[0].eval(mode=ONCE))
         self.value_name = str(model.rvs_to_values[s].name)
         found = [r for r in releases(model) if s in ancestors([r.statistic])]
         _check_only_released(model, s, found)
@@ -89,12 +88,16 @@ class StatisticsBlock:
         self.input_names = [str(v.name) for v in inputs]
         self._moments = pm_compile(inputs, outputs, **(compile_kwargs or {}))
         self._moments.trust_input = True
-        self._released = pytensor.function([], self.observed, mode=ONCE)
+        n = self.params[0]
+        if any(v in model.basic_RVs for v in ancestors([n])):
+            n = pt.as_tensor(np.nan)  # latent: enters the normal law alone
+        self._released = pytensor.function([], [self.observed, n], mode=ONCE)
         self.read_release()
 
     def read_release(self) -> None:
-        """Take the released values, which ``pm.set_data`` may have changed."""
-        self.released = self._released() - self.offset
+        """Take released values and number of records, which ``pm.set_data`` may have changed."""
+        released, n = self._released()
+        self.released, self.n = released - self.offset, float(n)
 
     def first_variances(self) -> Array:
         """Return the noise's variances to start from."""
