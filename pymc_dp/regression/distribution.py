@@ -26,7 +26,13 @@ from pymc_dp.regression.moments import FixedMoments, NormalMoments, as_moments
 from pymc_dp.regression.statistics import StatisticsLayout
 from pymc_dp.regression.wishart import CrossProductRV, GramRV
 
-__all__ = ["RegressionStatistics", "RegressionStatisticsRV", "mark_statistics", "smoothed"]
+__all__ = [
+    "RegressionStatistics",
+    "RegressionStatisticsRV",
+    "mark_statistics",
+    "released_statistics",
+    "smoothed",
+]
 
 
 class RegressionStatisticsRV(SymbolicRandomVariable):
@@ -213,7 +219,7 @@ def _check_positive(sigma2: TensorVariable) -> None:
 
 def mark_statistics(statistic: TensorVariable, model: pm.Model) -> None:
     """Mark released regression statistics and their parameters, so that GibbsSS takes them."""
-    for s in _released(statistic, model):
+    for s in released_statistics(statistic, model):
         for rv in ancestors([s]):
             if rv in model.free_RVs and rv.type.dtype not in discrete_types:
                 rv.tag.pymc_dp_regression = True
@@ -233,7 +239,8 @@ def smoothed(mechanism: Mechanism, statistic: TensorVariable, model: pm.Model) -
     return kin(mechanism.noise)
 
 
-def _released(statistic: TensorVariable, model: pm.Model) -> list[TensorVariable]:
+def released_statistics(statistic: TensorVariable, model: pm.Model) -> list[TensorVariable]:
+    """Latent regression statistics that a statistic is computed from."""
     return [
         rv
         for rv in direct_inputs([statistic], model.basic_RVs)

@@ -12,6 +12,7 @@ from pymc.blocking import PointType, StatsType
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
+from pymc.vartypes import discrete_types
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
@@ -203,7 +204,7 @@ class GibbsSS(BlockedStep):
 
     def _draw_statistics(self, point: PointType) -> PointType:
         drawn = {
-            block.value_name: block.draw(point, variances, self.rng)
+            block.value_name: block.conditional(point, variances)(self.rng)
             for block, variances in zip(self.blocks, self.variances, strict=True)
         }
         return {**point, **drawn}
@@ -214,13 +215,14 @@ class GibbsSS(BlockedStep):
         point = dict(point)
         for block, variances in zip(self.blocks, self.variances, strict=True):
             old = point[block.value_name]
-            new = block.draw(point, variances, self.rng)
+            draw = block.conditional(point, variances)
+            new = draw(self.rng)
             if self.invalid == "project":
                 new = nearest_valid(new, block.n, block.layout)
             else:
                 attempts = 0
                 while not block.is_valid(new) and attempts < _MOST_REDRAWS:
-                    new = block.draw(point, variances, self.rng)
+                    new = draw(self.rng)
                     attempts += 1
                 redraws += attempts
                 new = new if block.is_valid(new) else old
@@ -245,11 +247,8 @@ _NO_NUTS: dict[str, Any] = {
 
 def _resolve(vars: Any, model: pm.Model) -> tuple[list[TensorVariable], list[TensorVariable]]:
     """Latent statistics and their parameters, from what the user passed or all of them."""
-    if vars is None or (isinstance(vars, list | tuple) and list(vars) == model.value_vars):
-        given = model.free_RVs if vars is None else [model.values_to_rvs[v] for v in vars]
-    else:
-        listed = list(vars) if isinstance(vars, list | tuple) else [vars]
-        given = [model.values_to_rvs.get(v, v) for v in listed]
+    listed = list(vars) if isinstance(vars, list | tuple) else [vars]
+    given = model.free_RVs if vars is None else [model.values_to_rvs.get(v, v) for v in listed]
     statistics = [rv for rv in latent_statistics(model) if rv in given]
     if not statistics:
         raise ValueError(
@@ -259,6 +258,8 @@ def _resolve(vars: Any, model: pm.Model) -> tuple[list[TensorVariable], list[Ten
         )
     reached = set(ancestors(statistics))
     parameters = [
-        rv for rv in model.free_RVs if rv in reached and rv in given and rv not in statistics
+        rv
+        for rv in model.free_RVs
+        if rv in reached and rv in given and rv not in statistics and rv.dtype not in discrete_types
     ]
     return statistics, parameters

@@ -52,6 +52,11 @@ class ConjugateUpdates:
         self.gamma: dict[Pair, tuple[NormalInverseGamma, list[StatisticsBlock]]] = {}
         self.wishart: dict[Pair, tuple[NormalInverseWishart, list[StatisticsBlock]]] = {}
         for block in blocks:
+            if np.isnan(block.n):
+                raise ValueError(
+                    f'mode="paper" needs the number of records of {block.rv.name!r}, which is a '
+                    'random variable here. Use mode="coherent".'
+                )
             _, coef, sigma2, mean, cov = block.params
             gamma = normal_inverse_gamma(model, coef, sigma2)
             if gamma is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,6 @@ class StatisticsBlock:
         self.op: RegressionStatisticsRV = s.owner.op
         self.layout = self.op.layout
         self.params = s.owner.inputs[2:]
-        self.n = float(self.params[0].eval(mode=ONCE))
         self.value_name = str(model.rvs_to_values[s].name)
         found = [r for r in releases(model) if s in ancestors([r.statistic])]
         _check_only_released(model, s, found)
@@ -88,35 +88,47 @@ class StatisticsBlock:
         self.input_names = [str(v.name) for v in inputs]
         self._moments = pm_compile(inputs, outputs, **(compile_kwargs or {}))
         self._moments.trust_input = True
-        self._released = pytensor.function([], self.observed, mode=ONCE)
+        n = self.params[0]
+        if any(v in model.basic_RVs for v in ancestors([n])):
+            n = pt.as_tensor(np.nan)  # latent: enters the normal law alone
+        self._released = pytensor.function([], [self.observed, n], mode=ONCE)
         self.read_release()
 
     def read_release(self) -> None:
-        """Take the released values, which ``pm.set_data`` may have changed."""
-        self.released = self._released() - self.offset
+        """Take released values and number of records, which ``pm.set_data`` may have changed."""
+        released, n = self._released()
+        self.released, self.n = released - self.offset, float(n)
 
     def first_variances(self) -> Array:
         """Return the noise's variances to start from."""
         return np.where(self.laplace, 2.0, 1.0) * self.noise**2
 
-    def draw(self, point: PointType, variances: Array, rng: np.random.Generator) -> Array:
-        """Draw the statistics from their normal conditional given parameters and release.
+    def conditional(
+        self, point: PointType, variances: Array
+    ) -> Callable[[np.random.Generator], Array]:
+        """Return a function that draws the statistics given parameters and release.
 
         A draw of (s, z) from the model is moved by the difference of the real and the drawn
         release, regressed on it: one Cholesky factor of a well-conditioned matrix, no inverse.
         """
         mean, cov = self._moments(*(point[name] for name in self.input_names))
-        s = mean + _root(cov) @ rng.standard_normal(len(mean))
+        root = _root(cov)
         seen = cov if self.whole else cov @ self.map.T
         spread = seen.copy() if self.whole else self.map @ seen
         spread[np.diag_indices_from(spread)] += variances
         factor, failed = lapack.dpotrf(spread, lower=True)
         if failed:
             raise np.linalg.LinAlgError(f"The covariance of the release of {self.rv.name!r}.")
-        noise = np.sqrt(variances) * rng.standard_normal(len(variances))
-        gap = self.released - (s if self.whole else self.map @ s) - noise
-        weights, _ = lapack.dpotrs(factor, gap, lower=True)
-        return s + seen @ weights
+        sd = np.sqrt(variances)
+
+        def draw(rng: np.random.Generator) -> Array:
+            s = mean + root @ rng.standard_normal(len(mean))
+            noise = sd * rng.standard_normal(len(sd))
+            gap = self.released - (s if self.whole else self.map @ s) - noise
+            weights, _ = lapack.dpotrs(factor, gap, lower=True)
+            return s + seen @ weights
+
+        return draw
 
     def draw_variances(self, s: Array, rng: np.random.Generator) -> Array:
         """Draw the variances of the noise given the statistics."""

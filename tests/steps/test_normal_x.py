@@ -121,7 +121,10 @@ def test_agrees_with_latent_records(intercept):
 
     model, coef, sigma2, cov_x, mean_x = records(intercept)
     with model:
-        x = pm.MvNormal("x", mean_x, cov=cov_x, shape=(N_RECORDS, d))
+        if intercept:
+            x = pm.Normal("x", mean_x[0], cov_x[0, 0] ** 0.5, shape=(N_RECORDS, 1))
+        else:
+            x = pm.MvNormal("x", mean_x, cov=cov_x, shape=(N_RECORDS, 2))
         mu = (x * coef[:d]).sum(axis=1) + (coef[d] if intercept else 0)
         y = pm.Normal("y", mu, sigma2**0.5, shape=N_RECORDS)
         statistic = pmdp.regression_statistics(x, y, intercept=intercept, parts=("xx", "xy"))
