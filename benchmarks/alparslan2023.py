@@ -1,11 +1,11 @@
-"""Table 1, Figure 2 and the running times of Alparslan, Yildirim & Birbil (2023), with the noise right.
+"""Table 1, Figure 2 and running times of Alparslan, Yildirim & Birbil (2023), the noise right.
 
     python -m benchmarks.alparslan2023 --data FOLDER [--runs 2] [--figure out.png]
 
-FOLDER holds power_plant_energy.csv, bike_sharing.csv and air_quality.csv. Without it only simulated
-data are used. Known faults of the data as the paper uses them: bike sharing keeps casual and registered
-riders as features of their sum; air quality keeps -200, which stands for a missing value, as a number;
-bounds are the largest norms of the training data themselves.
+FOLDER holds power_plant_energy.csv, bike_sharing.csv and air_quality.csv. Without it only
+simulated data are used. Known faults of the data as the paper uses them: bike sharing keeps casual
+and registered riders as features of their sum; air quality keeps -200, which stands for a missing
+value, as a number; bounds are the largest norms of the training data themselves.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from pymc_dp.steps.gram_tuning import GramTuning
 FILES = {"power plant": "power_plant_energy", "bike": "bike_sharing", "air": "air_quality"}
 HOLDERS = (1, 5, 10)
 SHAPE, SCALE = 20.0, 0.5  # of the error variance's prior; the coefficients' variance is b / (a - 1)
-PAPER = {  # Table 1: normalX, fixedS, fixedS-fast, adaSSP; with less than half the noise it should have
+PAPER = {  # Table 1: normalX, fixedS, fixedS-fast, adaSSP; less than half the noise needed
     ("power plant", 1): (0.0129, 0.0129, 0.0129, 0.0139),
     ("bike", 1): (0.0024, 0.0021, 0.0021, 0.0107),
     ("air", 1): (0.0060, 0.0057, 0.0057, 0.0066),
@@ -124,7 +124,7 @@ def normal_x(releases, scale, seed, chains=4, tune=1000, draws=1000):
     The same kernel and tuning as in the step, without PyMC's loop, which is timed by `speed`.
     """
     arrays, priors = as_arrays(releases, scale)
-    holders, d = arrays.z_hat.shape
+    d = arrays.z_hat.shape[1]
     found = np.empty((chains, draws, d + 1))
     start = time.process_time()
     for chain, rng in enumerate(np.random.default_rng(seed).spawn(chains)):
@@ -183,7 +183,11 @@ def table_1(folder, runs, quick_runs=50, neighbours="add_remove"):
                 errors["adaSSP"].append(error(adassp(make_releases(rng, *data, eigenvalue=True))))
                 if run < runs:
                     fixed = fixed_s(
-                        releases, coef_cov=cov, sigma2_shape=SHAPE, sigma2_scale=SCALE, random_seed=run
+                        releases,
+                        coef_cov=cov,
+                        sigma2_shape=SHAPE,
+                        sigma2_scale=SCALE,
+                        random_seed=run,
                     )
                     errors["fixedS"].append(
                         error(fixed.posterior.coef.mean(("chain", "draw")).to_numpy())
@@ -231,7 +235,9 @@ def figure_2(runs, epsilons=(0.1, 0.5, 2.0, 10.0), n=100_000):
                 for run in range(runs):
                     data = X, y, holders, epsilon, "substitute"
                     releases = make_releases(rng, *data)
-                    coef, one_size, one_rhat, _ = normal_x(releases, scale, run, draws=600, tune=600)
+                    coef, one_size, one_rhat, _ = normal_x(
+                        releases, scale, run, draws=600, tune=600
+                    )
                     size, rhat = min(size, one_size), max(rhat, one_rhat)
                     errors["normalX"].append(coef)
                     bound = (np.abs(y).max() / 3) ** 2
@@ -259,7 +265,13 @@ def speed(sizes=(2, 5, 10, 20, 50), holders=HOLDERS, n=10_000):
             normal_x(releases, np.eye(d), 0, chains=1, tune=20, draws=4)
             _, size, _, cpu = normal_x(releases, np.eye(d), 0, chains=2, tune=draws, draws=draws)
             cpu /= 4 * draws
-            row = {"part": "speed", "d": d, "J": J, "ms": 1e3 * cpu, "ESS/s": size / (2 * draws * cpu)}
+            row = {
+                "part": "speed",
+                "d": d,
+                "J": J,
+                "ms": 1e3 * cpu,
+                "ESS/s": size / (2 * draws * cpu),
+            }
             if J == 1 and d in OCTAVE:
                 row |= {"Octave ms": OCTAVE[d], "times faster": OCTAVE[d] / (1e3 * cpu)}
             rows.append(row)
@@ -330,5 +342,7 @@ if __name__ == "__main__":
     parser.add_argument("--parts", nargs="+", default=["speed", "figure", "table"])
     options = parser.parse_args()
     for part in options.parts:
-        found = main(options.data, options.runs, options.figure if part == "figure" else None, [part])
+        found = main(
+            options.data, options.runs, options.figure if part == "figure" else None, [part]
+        )
         print_table(part, found)

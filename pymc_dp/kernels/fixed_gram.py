@@ -20,7 +20,7 @@ __all__ = ["fixed_gram_chain"]
 def fixed_gram_chain(
     rng: Any, S: Any, rows: Any, prior: Any, shift: Any, a: float, b: float, tune: int, draws: int
 ) -> Any:
-    """One chain of Alparslan, Yildirim & Birbil (2023), Algorithm 2, slice for the error variance."""
+    """One chain of Alparslan, Yildirim & Birbil (2023), Algorithm 2, with a slice update."""
     p = prior.shape[0]
     coefs, variances = np.empty((draws, p)), np.empty(draws)
     sigma2 = b / rng.standard_gamma(a)

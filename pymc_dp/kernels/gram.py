@@ -15,7 +15,8 @@ in which the covariance of the rows and the coefficients are either given or int
 A column of ones in X_j leaves all of it as it is, but for the entry n_j of S_j, which is known.
 
 Coordinates: S_j = n_j B K_j K_j' B' with a fixed matrix B and K_j lower triangular, its diagonal as
-logarithms. With B B' near the rows' second moments K_j is near the identity, and nearly linear in S_j.
+logarithms. With B B' near the rows' second moments K_j is near the identity, and nearly linear in
+S_j.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def matrices(q: Any, n: Any, B: Any) -> Any:
 
 @jit
 def z_terms(S: Any, sigma2: float, rows: Any) -> Any:
-    """What the coefficients' conditional (equation 12) needs of every holder.
+    """Compute what the coefficients' conditional (equation 12) needs of every holder.
 
     Returns
     -------
@@ -210,7 +211,7 @@ def _released_z(S: Any, sigma2: float, coef: Any, prior: Any, shift: Any, rows: 
 
 
 @jit
-def _released_S(S: Any, rows: Any, G: Any) -> float:
+def _released_gram(S: Any, rows: Any, G: Any) -> float:
     """Log-density of all S-hat_j, and its gradient added to G."""
     holders, p = rows.z_hat.shape
     value = 0.0
@@ -282,7 +283,7 @@ def gram_log_density(
         factors[j] = B @ K
         S[j] = rows.n[j] * (factors[j] @ factors[j].T)
     G = np.zeros_like(q)
-    value = _rows_prior(S, rows, G) + _released_S(S, rows, G)
+    value = _rows_prior(S, rows, G) + _released_gram(S, rows, G)
     value += _released_z(S, sigma2, coef, prior, shift, rows, G)
     if not np.isfinite(value):
         return -np.inf, gradient
@@ -292,7 +293,7 @@ def gram_log_density(
             for k in range(i):
                 gradient[j, i, k] = by_factor[i, k]
             if i >= rows.first:
-                # |S_j|^((n - p - 1)/2) and the Jacobian of S_j by its coordinates: Bartlett's powers
+                # |S_j|^((n - p - 1)/2) and the Jacobian of S_j: Bartlett's powers
                 value += (rows.n[j] - i) * q[j, i, i]
                 gradient[j, i, i] = rows.n[j] - i + np.exp(q[j, i, i]) * by_factor[i, i]
     return value, gradient

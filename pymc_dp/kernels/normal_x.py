@@ -131,8 +131,8 @@ def slice_error_variance(rng: Any, sigma2: float, values: Any, squares: Any, a: 
 def draw_rows_law(rng: Any, S: Any, first: int, scale: Any, degrees: float) -> Any:
     """Mean and covariance of the rows given their Gram matrices: equation 11.
 
-    With a column of ones (`first` = 1) the posterior is normal-inverse-Wishart, and both follow from
-    the blocks of scale + sum_j S_j; without it the mean is empty.
+    With a column of ones (`first` = 1) the posterior is normal-inverse-Wishart, and both follow
+    from the blocks of scale + sum_j S_j; without it the mean is zero.
     """
     total = scale + np.sum(S, axis=0)
     size = total.shape[0] - first
@@ -199,9 +199,9 @@ def iterate(rng: Any, state: Any, releases: Any, priors: Any, proposal: Any) -> 
     """One iteration: the new state, and the acceptance probability of each holder's move.
 
     While the Gram matrices move, X'y is integrated out; by the Hamiltonian move also the
-    coefficients and the rows' law, where their priors are conjugate. Each of these is then drawn from
-    its conditional, in an order that leaves the joint posterior as it is: what was integrated out is
-    drawn before anything else is conditioned on it.
+    coefficients and the rows' law, where their priors are conjugate. Each of these is then drawn
+    from its conditional, in an order that leaves the joint posterior as it is: what was integrated
+    out is drawn before anything else is conditioned on it.
     """
     S, coef, sigma2, mean, cov = state.S, state.coef, state.sigma2, state.mean, state.cov
     first = releases.first
@@ -215,14 +215,31 @@ def iterate(rng: Any, state: Any, releases: Any, priors: Any, proposal: Any) -> 
     integrated = conjugate_rows and proposal.hamiltonian
     matrix = priors.rows_scale if integrated else _rows_precision(mean, cov, first)
     rows = Rows(
-        releases.n, first, releases.S_hat, weight, releases.z_hat, z_var, integrated, matrix,
+        releases.n,
+        first,
+        releases.S_hat,
+        weight,
+        releases.z_hat,
+        z_var,
+        integrated,
+        matrix,
         priors.rows_nu,
     )
     prior, shift = priors.coef_precision, priors.coef_shift
     if proposal.hamiltonian:
         S, rate = hamiltonian_move(
-            rng, S, proposal.B, proposal.B_inverse, proposal.W, proposal.step_size,
-            proposal.n_leapfrog, sigma2, coef, prior, shift, rows,
+            rng,
+            S,
+            proposal.B,
+            proposal.B_inverse,
+            proposal.W,
+            proposal.step_size,
+            proposal.n_leapfrog,
+            sigma2,
+            coef,
+            prior,
+            shift,
+            rows,
         )
         accept = np.full(releases.n.size, rate)
     else:

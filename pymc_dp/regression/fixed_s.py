@@ -21,8 +21,8 @@ __all__ = ["adassp", "fixed_s", "fixed_s_fast"]
 Array = NDArray[np.float64]
 
 NOTE = (
-    "approximation: X'X is taken to be the nearest positive semidefinite matrix to its release, and its "
-    "noise is ignored; intervals are too short where that noise matters"
+    "X'X is taken to be the nearest positive semidefinite matrix to its release, and its noise is "
+    "ignored; intervals are too short where that noise matters"
 )
 
 
@@ -112,8 +112,8 @@ def fixed_s_fast(
     Returns
     -------
     DataTree
-        With draws of ``coef``; the attributes ``approximation``, ``mean`` and ``cov`` of its posterior
-        say what it is, and its exact moments.
+        With draws of ``coef``; the attributes ``approximation``, ``mean`` and ``cov`` of its
+        posterior say what it is, and its exact moments.
 
     Examples
     --------
@@ -215,7 +215,7 @@ def _normal(mean: ArrayLike, cov: ArrayLike, p: int) -> tuple[Array, Array]:
     if matrix.shape != (p, p):
         raise ValueError(
             f"coef_cov has shape {matrix.shape}, and the releases have {p} coefficients: write a "
-            f"covariance matrix ({p}, {p}), e.g. 4 * np.eye({p}) for a prior standard deviation of 2."
+            f"covariance matrix ({p}, {p}), e.g. 4 * np.eye({p}) for a standard deviation of 2."
         )
     precision = np.linalg.inv(matrix)
     return precision, precision @ np.broadcast_to(np.asarray(mean, dtype=np.float64), p)

@@ -190,8 +190,9 @@ def regression_release(
 ) -> RegressionRelease:
     """Clip records, sum X'X and X'y, and release them with calibrated noise.
 
-    Values out of bounds are clipped, and how many records that were is released with noise of its own, at
-    the price of 1 % more noise on everything. The guarantee holds for all numbers in the result together.
+    Values out of bounds are clipped, and how many records that were is released with noise of its
+    own, at the price of 1 % more noise on everything. The guarantee holds for all numbers in the
+    result together.
 
     Parameters
     ----------
@@ -205,8 +206,8 @@ def regression_release(
         The guarantee. Gaussian noise by the analytic calibration of Balle & Wang (2018); with
         ``delta=0`` Laplace noise.
     neighbours : {"substitute", "add_remove"}
-        Tables that differ in one record's values, or in a record's presence; then n is released with
-        noise too.
+        Tables that differ in one record's values, or in a record's presence; then n is released
+        with noise too.
     intercept : bool
         Append a column of ones to X.
     average : int
@@ -253,16 +254,20 @@ def regression_release(
         sensitivity = bounds.sensitivity(layout, neighbours)
 
     share = 2 / 3 if smallest_eigenvalue else 1.0
-    counts = [float(out.sum())] if neighbours == "substitute" else [float(out.sum()), float(len(rows))]
+    counts = (
+        [float(out.sum())] if neighbours == "substitute" else [float(out.sum()), float(len(rows))]
+    )
     vector = np.concatenate([statistics, counts])
-    mechanism, sd = _calibrated(sensitivity, len(counts), layout.size, epsilon * share, delta * share)
+    mechanism, sd = _calibrated(
+        sensitivity, len(counts), layout.size, epsilon * share, delta * share
+    )
     noisy = mechanism.release(vector)
     eigenvalue = None
     if smallest_eigenvalue:
         eigenvalue = _eigenvalue(rows, responses, layout, bounds, average, epsilon / 3, delta / 3)
     return RegressionRelease(
         released=[float(v) for v in noisy[: layout.size]],
-        n=len(rows) if neighbours == "substitute" else max(int(round(noisy[-1])), 1),
+        n=len(rows) if neighbours == "substitute" else max(round(float(noisy[-1])), 1),
         n_covariates=X.shape[1],
         intercept=bool(intercept),
         noise="gaussian" if delta > 0 else "laplace",
@@ -282,7 +287,7 @@ def _checked(X: ArrayLike, y: ArrayLike, bounds: Any) -> tuple[Array, Array]:
     if not isinstance(bounds, NormBounds | BoxBounds):
         raise TypeError(
             f"bounds is {bounds!r}. Write pmdp.regression.NormBounds(x_norm=, y_bound=) or "
-            "pmdp.regression.BoxBounds(x=(lower, upper), y=(lower, upper)), chosen without the data."
+            "pmdp.regression.BoxBounds(x=(lower, upper), y=(lower, upper)), without seeing data."
         )
     X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if X.ndim != 2 or y.shape != X.shape[:1]:
@@ -293,7 +298,7 @@ def _checked(X: ArrayLike, y: ArrayLike, bounds: Any) -> tuple[Array, Array]:
 
 
 def _averaged(X: Array, y: Array, size: int) -> tuple[Array, Array]:
-    """Sums of `size` consecutive rows over the square root of `size`."""
+    """Sum `size` consecutive rows and divide by the square root of `size`."""
     groups = len(X) // size
     X, y = X[: groups * size], y[: groups * size]
     return X.reshape(groups, size, -1).sum(1) / np.sqrt(size), y.reshape(groups, size).sum(
@@ -336,7 +341,9 @@ def _eigenvalue(
     eigenvalues are monotone. The bound holds with probability 1 - delta/2 or more.
     """
     if layout.intercept or average != 1 or not isinstance(bounds, NormBounds) or delta <= 0:
-        raise ValueError("smallest_eigenvalue needs NormBounds, delta > 0, no intercept, average=1.")
+        raise ValueError(
+            "smallest_eigenvalue needs NormBounds, delta > 0, no intercept, average=1."
+        )
     mechanism = Gaussian(epsilon=epsilon, delta=delta, sensitivity=bounds.x_norm**2)
     value = float(mechanism.release(np.linalg.eigvalsh(X.T @ X)[0]))
     # epsilon and delta here are a third of the guarantee's: 2 / delta is Wang's 6 / delta

@@ -37,8 +37,8 @@ def HolderStatistics(  # noqa: N802  (declares variables, as pm.Normal beside it
         S_j = X_j^T X_j \sim \mathrm{Wishart}(\Sigma_x, n_j), \qquad
         z_j = X_j^T y_j \mid S_j \sim N(S_j \theta, \sigma^2 S_j)
 
-    (Alparslan, Yildirim & Birbil 2023, Proposition 3.1 and section 4.1). The cost of everything that
-    follows does not depend on the number of records.
+    (Alparslan, Yildirim & Birbil 2023, Proposition 3.1 and section 4.1). The cost of everything
+    that follows does not depend on the number of records.
 
     Two variables enter the model, ``{name}_S`` of shape (J, p, p) and ``{name}_z`` of shape (J, p).
     ``pm.sample`` picks :class:`~pymc_dp.NormalX` for them and for the parameters with conjugate
@@ -55,8 +55,8 @@ def HolderStatistics(  # noqa: N802  (declares variables, as pm.Normal beside it
     sigma2 : TensorVariable
         Error variance (not the standard deviation).
     cov_x : TensorVariable or array, shape (d, d)
-        Covariance of the features: :class:`~pymc_dp.regression.InverseWishart`, a known matrix, or what
-        ``pm.LKJCholeskyCov`` gives.
+        Covariance of the features: :class:`~pymc_dp.regression.InverseWishart`, a known matrix, or
+        what ``pm.LKJCholeskyCov`` gives.
     mean_x : TensorVariable or array, shape (d,), optional
         Mean of the features. With it the regression has an intercept (appendix B.2), and the
         statistics are those of X with a column of ones appended. Without it features are centred
@@ -78,9 +78,9 @@ def HolderStatistics(  # noqa: N802  (declares variables, as pm.Normal beside it
     ...     coef = pm.Normal("coef", 0, 2, shape=2)
     ...     sigma2 = pm.InverseGamma("sigma2", 3, 1)
     ...     cov_x = pmdp.regression.InverseWishart("cov_x", nu=4, psi=np.eye(2))
-    ...     (holder,) = pmdp.HolderStatistics("holder", n=100, coef=coef, sigma2=sigma2, cov_x=cov_x)
+    ...     holders = pmdp.HolderStatistics("h", n=[100], coef=coef, sigma2=sigma2, cov_x=cov_x)
     ...     released = [104.0, 3.0, 95.0, 101.0, -8.0]  # x0*x0, x0*x1, x1*x1, x0*y, x1*y
-    ...     r = pmdp.Privatized("release", holder, pmdp.Gaussian(sigma=5), observed=released)
+    ...     r = pmdp.Privatized("release", holders[0], pmdp.Gaussian(sigma=5), observed=released)
     ...     idata = pmdp.sample(50, tune=50, chains=1, cores=1, quiet=True)
     """
     model = pm.modelcontext(None)
@@ -104,7 +104,10 @@ def HolderStatistics(  # noqa: N802  (declares variables, as pm.Normal beside it
     if mean.type.ndim != 1 or mean.type.shape[0] not in (d, None):
         raise ValueError(f"mean_x of {name!r} has shape {mean.type.shape}, expected ({d},).")
     S = GramRV.rv_op(
-        pt.as_tensor_variable(counts), pt.specify_shape(mean, (d,)), pt.specify_shape(cov, (d, d)), first
+        pt.as_tensor_variable(counts),
+        pt.specify_shape(mean, (d,)),
+        pt.specify_shape(cov, (d, d)),
+        first,
     )
     S = model.register_rv(S, f"{name}_S")
     z = CrossProductRV.rv_op(S, pt.specify_shape(coef, (p,)), sigma2)
@@ -134,8 +137,9 @@ def _counts(name: str, n: ArrayLike, p: int) -> NDArray[np.float64]:
         raise ValueError(f"n of {name!r} must be whole numbers, one a holder, got {n!r}.")
     for j in np.flatnonzero(counts < p):
         raise ValueError(
-            f"Holder {j} of {name!r} has n = {counts[j]:.0f} records and {p} coefficients: its X'X is "
-            "singular, and has no Wishart density. Let such holders pool their records before they "
-            "release, or use fewer features; a model with latent records (RecordGibbs) takes any n."
+            f"Holder {j} of {name!r} has n = {counts[j]:.0f} records and {p} coefficients: its X'X "
+            "is singular, and has no Wishart density. Let such holders pool their records "
+            "before they release, or use fewer features; a model with latent records "
+            "(RecordGibbs) takes any n."
         )
     return counts

@@ -226,10 +226,10 @@ def averaged_sensitivity(
     r"""Sensitivity of X'X and X'y where every row is a sum of k records over sqrt(k).
 
     With s the sum of the k - 1 other records of the group, a record w contributes
-    :math:`(s w' + w s' + w w')/k`: (2 - 1/k) times what it would alone when it is removed (its place
-    stays empty), and at most :math:`4 (1 - 1/k) \sqrt{X^4 + X^2 Y^2} + \Delta/k` when it is replaced,
-    :math:`\Delta` the sensitivity without averaging. Alparslan, Yildirim & Birbil (2023, appendix B.1)
-    say that it does not change.
+    :math:`(s w' + w s' + w w')/k`: (2 - 1/k) times what it would alone when it is removed (its
+    place stays empty), and at most :math:`4 (1 - 1/k) \sqrt{X^4 + X^2 Y^2} + \Delta/k` when it is
+    replaced, :math:`\Delta` the sensitivity without averaging. Alparslan, Yildirim & Birbil (2023,
+    appendix B.1) say that it does not change.
 
     Parameters
     ----------

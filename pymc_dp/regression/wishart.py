@@ -1,8 +1,8 @@
 """Random matrices of linear regression: Gram matrices X'X and cross products X'y.
 
-Both are ordinary PyMC variables whose values on the sampler's scale are unbounded, so that NUTS samples
-them too. Gram matrices and cross products are non-centred there: what NUTS sees are Bartlett's standard
-variables, and not matrices that follow the rows' covariance around.
+Both are ordinary PyMC variables whose values on the sampler's scale are unbounded, so that NUTS
+samples them too. They are non-centred there: what NUTS sees are Bartlett's standard variables, and
+not matrices that follow the rows' covariance around.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def _bartlett(rng: Any, degrees: Any, p: Any) -> tuple[Any, TensorVariable]:
     rng, squares = pt.random.chisquare(
         degrees[:, None] - pt.arange(p).astype("float64"), rng=rng, return_next_rng=True
     )
-    rng, below = pt.random.normal(0, 1, size=(degrees.shape[0], p, p), rng=rng, return_next_rng=True)
+    rng, below = pt.random.normal(
+        0, 1, size=(degrees.shape[0], p, p), rng=rng, return_next_rng=True
+    )
     return rng, pt.tril(below, -1) + pt.sqrt(squares)[..., None] * pt.eye(p)
 
 
@@ -54,8 +56,8 @@ def rows_factor(mean: Any, cov: Any, first: int) -> TensorVariable:
 class GramRV(SymbolicRandomVariable):
     """Gram matrices X_j'X_j (J, p, p) of holders with n_j normal rows each.
 
-    Inputs n (J,), mean (d,) and cov (d, d) of the features. With an intercept (`first` = 1), the last
-    column of X_j, p is d + 1; otherwise p is d, and the mean is not read: rows are centred.
+    Inputs n (J,), mean (d,) and cov (d, d) of the features. With an intercept (`first` = 1), the
+    last column of X_j, p is d + 1; otherwise p is d, and the mean is not read: rows are centred.
     """
 
     name = "gram"
@@ -100,7 +102,9 @@ def _log_gram_jacobian(lower: Any, R: Any, first: int) -> Any:
 
 
 @_logprob.register(GramRV)
-def _gram_logp(op: GramRV, values: Any, rng: Any, n: Any, mean: Any, cov: Any, **kwargs: Any) -> Any:
+def _gram_logp(
+    op: GramRV, values: Any, rng: Any, n: Any, mean: Any, cov: Any, **kwargs: Any
+) -> Any:
     S = _ones_first(values[0], op.first)
     R = rows_factor(mean, cov, op.first)
     lower = pt.linalg.cholesky(S)

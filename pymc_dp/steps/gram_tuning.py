@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-
 from pymc_dp.kernels.gram import Rows, coordinates
 from pymc_dp.kernels.gram_moves import bartlett, whitened, whitening
 from pymc_dp.kernels.normal_x import Priors, Releases

@@ -140,7 +140,9 @@ def _conjugate(
     rows = _rows_prior(model, S, mean, cov)
     if rows is not None:
         owned += [mean, cov] if first else [cov]
-    return owned, Priors(precision, shift, *(gamma or (0.0, 0.0)), *(rows or (np.zeros((p, p)), 0.0)))
+    return owned, Priors(
+        precision, shift, *(gamma or (0.0, 0.0)), *(rows or (np.zeros((p, p)), 0.0))
+    )
 
 
 def _normal_prior(model: pm.Model, coef: TensorVariable, p: int) -> tuple[Array, Array] | None:
@@ -161,7 +163,7 @@ def _normal_prior(model: pm.Model, coef: TensorVariable, p: int) -> tuple[Array,
 def _rows_prior(
     model: pm.Model, S: TensorVariable, mean: TensorVariable, cov: TensorVariable
 ) -> tuple[Array, float] | None:
-    """Scale matrix and degrees of an inverse-Wishart prior; with an intercept, normal for the mean."""
+    """Scale matrix and degrees of a (normal-)inverse-Wishart prior of the rows' law."""
     if not S.owner.op.first:
         wishart = inverse_wishart(model, cov)
         if wishart is None or not _used_only_by(model, cov, [S]):
@@ -208,21 +210,30 @@ def _read_releases(model: pm.Model, S: TensorVariable, z: TensorVariable) -> Rel
             cell = np.unravel_index(place if is_S else place - S_hat.size, hat.shape)
             if sd[cell] > 0:
                 raise ValueError(
-                    f"{release.name!r} releases an entry of {(S if is_S else z).name!r} that another "
-                    "release holds too. Average the two with their noise first, or use step=pm.NUTS()."
+                    f"{release.name!r} releases an entry of {(S if is_S else z).name!r} that "
+                    "another release holds too. Average the two with their noise first, or use "
+                    "step=pm.NUTS()."
                 )
             hat[cell], sd[cell], flag[cell] = observed[k], noise[k], laplace
     if np.any(z_noise == 0):
         raise ValueError(
             f"Not every entry of {z.name!r} was released, and NormalX needs them all. Declare "
-            "pmdp.Privatized(name, statistics[j], mechanism, observed=...) for every holder j, or use "
-            "step=pm.NUTS()."
+            "pmdp.Privatized(name, statistics[j], mechanism, observed=...) for every holder j, or "
+            "use step=pm.NUTS()."
         )
-    return Releases(n, first, *_ones_first(S_hat, S_noise, S_laplace, z_hat, z_noise, z_laplace, first))
+    return Releases(
+        n, first, *_ones_first(S_hat, S_noise, S_laplace, z_hat, z_noise, z_laplace, first)
+    )
 
 
 def _ones_first(
-    S_hat: Array, S_noise: Array, S_laplace: Any, z_hat: Array, z_noise: Array, z_laplace: Any, first: int
+    S_hat: Array,
+    S_noise: Array,
+    S_laplace: Any,
+    z_hat: Array,
+    z_noise: Array,
+    z_laplace: Any,
+    first: int,
 ) -> list[Any]:
     """Fill both triangles, and move an intercept to the first place."""
     out: list[Any] = []
@@ -239,8 +250,8 @@ def _noise(release: Release) -> tuple[Array, bool]:
     mechanism = release.mechanism
     if not isinstance(mechanism, Gaussian | Laplace):
         raise ValueError(
-            f"{release.name!r} has {mechanism!r}: NormalX takes Gaussian and Laplace noise, on the line "
-            "or on the integers. Sample with step=pm.NUTS()."
+            f"{release.name!r} has {mechanism!r}: NormalX takes Gaussian and Laplace noise, on the "
+            "line or on the integers. Sample with step=pm.NUTS()."
         )
     return mechanism.noise, isinstance(mechanism, Laplace)
 
@@ -251,10 +262,9 @@ def _entries(release: Release, S: TensorVariable, z: TensorVariable) -> tuple[An
     Found by trial: every entry is changed by a factor of its own.
     """
     S_value, z_value = S.type(), z.type()
-    [statistic] = clone_replace([release.statistic], {S: S_value, z: z_value})
-    evaluate = pytensor.function(
-        [S_value, z_value], statistic, mode=ONCE, on_unused_input="ignore"
-    )
+    given: dict[Any, Any] = {S: S_value, z: z_value}
+    [statistic] = clone_replace([release.statistic], given)
+    evaluate = pytensor.function([S_value, z_value], statistic, mode=ONCE, on_unused_input="ignore")
     size_S, size_z = int(np.prod(S.type.shape)), int(np.prod(z.type.shape))
     total = size_S + size_z
     rng = np.random.default_rng(0)
@@ -274,8 +284,8 @@ def _entries(release: Release, S: TensorVariable, z: TensorVariable) -> tuple[An
         fits = np.isclose(after, scale * start[place] * factor[place], rtol=1e-9)
     if not np.all(valid & fits):
         raise ValueError(
-            f"{release.name!r} is not made of entries of {S.name!r} and {z.name!r}: NormalX takes the "
-            "vectors that pmdp.HolderStatistics returns, or parts and multiples of them. "
+            f"{release.name!r} is not made of entries of {S.name!r} and {z.name!r}: NormalX takes "
+            "the vectors that pmdp.HolderStatistics returns, or parts and multiples of them. "
             "Sample with step=pm.NUTS()."
         )
     return _upper(place, size_S, int(S.type.shape[-1] or 0)), scale

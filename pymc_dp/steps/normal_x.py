@@ -38,15 +38,15 @@ class NormalXState(StepMethodState):
 class NormalX(BlockedStep):
     r"""Sample a regression from the noisy X'X and X'y of several data holders.
 
-    For models declared with :func:`~pymc_dp.HolderStatistics`; ``pm.sample`` picks this step by itself.
-    An iteration costs O(J d^3), whatever the number of records (Alparslan, Yildirim & Birbil 2023,
-    Algorithm 1, MCMC-normalX). Parameters with conjugate priors are moved here too: normal
-    coefficients, inverse-gamma error variance, inverse-Wishart covariance of the features (with an
+    For models declared with :func:`~pymc_dp.HolderStatistics`; ``pm.sample`` picks this step by
+    itself. An iteration costs O(J d^3), whatever the number of records (Alparslan, Yildirim &
+    Birbil 2023, Algorithm 1, MCMC-normalX). Parameters with conjugate priors are moved here too:
+    normal coefficients, inverse-gamma error variance, inverse-Wishart covariance of the features (with an
     intercept: and a normal mean whose covariance is that over a number). Others are left to NUTS.
 
     X'y is integrated out while all else moves. Coefficients and covariance are drawn from their
-    conditionals (equations 11 and 12), the error variance by a slice update, Laplace noise as a normal
-    mixture. The Gram matrices S_j move in one of two ways:
+    conditionals (equations 11 and 12), the error variance by a slice update, Laplace noise as a
+    normal mixture. The Gram matrices S_j move in one of two ways:
 
     * ``move="hamiltonian"``: all S_j at once along a Hamiltonian trajectory in log-Cholesky
       coordinates, with coefficients and covariance integrated out. The paper asks for such a move.
@@ -74,9 +74,9 @@ class NormalX(BlockedStep):
 
     Notes
     -----
-    All adaptation ends with tuning. Sampler statistics: ``accept``, the mean acceptance probability of
-    the holders' moves, ``step_size`` and ``n_leapfrog``. Noise on the integers is taken as noise on the
-    line: right when the grid is fine against the noise.
+    All adaptation ends with tuning. Sampler statistics: ``accept``, the mean acceptance probability
+    of the holders' moves, ``step_size`` (for Wishart proposals their degrees of freedom) and
+    ``n_leapfrog``. Noise on the integers is taken as noise on the line.
 
     Examples
     --------
@@ -120,7 +120,7 @@ class NormalX(BlockedStep):
         self.target_accept = target_accept or (0.8 if self.hamiltonian else 0.2)
         if found.releases.first and not self.hamiltonian:
             raise ValueError(
-                'Wishart proposals cannot keep the number of records in S: with an intercept use '
+                "Wishart proposals cannot keep the number of records in S: with an intercept use "
                 'move="hamiltonian".'
             )
         found = _restricted(found, vars, model)
@@ -141,7 +141,10 @@ class NormalX(BlockedStep):
 
         natural = {name: var.type(name) for name, var in parameters.items()}
         S, z = found.S.type("S"), found.z.type("z")
-        replace = {var: natural[name] for name, var in parameters.items()} | {found.S: S, found.z: z}
+        replace: dict[Any, Any] = {var: natural[name] for name, var in parameters.items()} | {
+            found.S: S,
+            found.z: z,
+        }
         values = []
         for rv in found.owned:
             transform = model.rvs_to_transforms.get(rv)
@@ -179,7 +182,8 @@ class NormalX(BlockedStep):
         S, z, coef, sigma2, mean, cov = self.read(*(point[name] for name in self.inputs))
         if first:
             S, z, coef = np.roll(S, 1, axis=(1, 2)), np.roll(z, 1, axis=1), np.roll(coef, 1)
-        state = State(*(np.ascontiguousarray(v) for v in (S, z, coef)), float(sigma2), mean, cov)
+        S, z, coef = (np.ascontiguousarray(v) for v in (S, z, coef))
+        state = State(S, z, coef, float(sigma2), mean, cov)
         tuning = self.tuning
         if tuning.active and tuning.count == 0:
             state = state._replace(S=tuning.first_matrices(self.rng, self.releases))
@@ -194,7 +198,9 @@ class NormalX(BlockedStep):
         )
         state, accept = iterate(self.rng, state, self.releases, self.priors, proposal)
         if tuning.active:
-            tuning.learn(state.S, accept, self.hamiltonian, self.target_accept, self.releases, self.priors)
+            tuning.learn(
+                state.S, accept, self.hamiltonian, self.target_accept, self.releases, self.priors
+            )
         S, z, coef, sigma2, mean, cov = state
         if first:
             S, z, coef = np.roll(S, -1, axis=(1, 2)), np.roll(z, -1, axis=1), np.roll(coef, -1)
@@ -226,15 +232,19 @@ def _restricted(found: HolderModel, vars: Any, model: pm.Model) -> HolderModel:
     """Leave parameters that were given to other steps alone."""
     if vars is None:
         return found
-    given = [model.values_to_rvs.get(v, v) for v in (vars if isinstance(vars, list | tuple) else [vars])]
+    given = [
+        model.values_to_rvs.get(v, v) for v in (vars if isinstance(vars, list | tuple) else [vars])
+    ]
     for rv in (found.S, found.z):
         if rv not in given:
-            raise ValueError(f"NormalX moves {found.S.name!r} and {found.z.name!r} together: pass both.")
+            raise ValueError(
+                f"NormalX moves {found.S.name!r} and {found.z.name!r} together: pass both."
+            )
     for rv in given:
         if rv not in found.owned:
             raise ValueError(
-                f"NormalX cannot move {rv.name!r}: it moves normal coefficients, an inverse-gamma error "
-                "variance and an inverse-Wishart covariance that nothing else in the model uses. Leave "
-                f"{rv.name!r} out, and PyMC picks a step for it."
+                f"NormalX cannot move {rv.name!r}: it moves normal coefficients, an inverse-gamma "
+                "error variance and an inverse-Wishart covariance that nothing else in the model "
+                f"uses. Leave {rv.name!r} out, and PyMC picks a step for it."
             )
     return found.keeping(given)

@@ -86,7 +86,7 @@ def test_log_density_and_gradient(first, integrated, with_prior):
 
 
 def test_whitening_has_the_curvature():
-    S, rows, B = problem(0, True)
+    _, rows, B = problem(0, True)
     W = whitening(B, rows)
     xi = np.tril(np.random.default_rng(0).standard_normal((HOLDERS, P, P)))
     q = np.einsum("ikjm,mik->jik", W, xi)
@@ -95,7 +95,7 @@ def test_whitening_has_the_curvature():
 
 def test_rows_law_is_normal_inverse_wishart():
     """False-alarm rate below 1e-4: eight averages at 4.5 standard errors."""
-    S, rows, _ = problem(1, True)
+    S, _, _ = problem(1, True)
     scale = np.diag([2.0, 1.0, 1.5])
     rng = np.random.default_rng(5)
     draws = [draw_rows_law(rng, S, 1, scale, 90.0) for _ in range(4000)]

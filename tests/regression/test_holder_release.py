@@ -89,7 +89,9 @@ def test_values_out_of_bounds_are_clipped_and_counted(bounds):
 
 
 def test_number_of_records_is_noisy_where_it_is_confidential():
-    numbers = {regression_release(X, Y, BOUNDS, 1, 1e-4, neighbours="add_remove").n for _ in range(9)}
+    numbers = {
+        regression_release(X, Y, BOUNDS, 1, 1e-4, neighbours="add_remove").n for _ in range(9)
+    }
     assert len(numbers) > 1
     assert regression_release(X, Y, BOUNDS, 1, 1e-4).n == 400
 
@@ -148,8 +150,15 @@ def made(S, z, sd, n=400):
     entries = [*S[np.triu_indices(d)], *z]
     rest = {"epsilon": 1, "delta": 1e-4, "neighbours": "substitute", "bounds": {}, "average": 1}
     return RegressionRelease(
-        [float(e) for e in entries], n, d, False, "gaussian", [sd] * len(entries), **rest,
-        clipped=0.0, clipped_sd=1.0,
+        [float(e) for e in entries],
+        n,
+        d,
+        False,
+        "gaussian",
+        [sd] * len(entries),
+        **rest,
+        clipped=0.0,
+        clipped_sd=1.0,
     )
 
 
@@ -196,7 +205,9 @@ def test_matrices_that_are_not_positive_are_projected():
 
 def test_adassp_is_least_squares_without_noise():
     releases = [
-        regression_release(X[k::2], Y[k::2], NormBounds(10, 10), 1e7, 1e-4, smallest_eigenvalue=True)
+        regression_release(
+            X[k::2], Y[k::2], NormBounds(10, 10), 1e7, 1e-4, smallest_eigenvalue=True
+        )
         for k in range(2)
     ]
     np.testing.assert_allclose(adassp(releases), np.linalg.lstsq(X, Y, rcond=None)[0], atol=0.01)
@@ -213,5 +224,8 @@ def test_bad_releases_are_explained():
     with pytest.raises(ValueError, match="No releases"):
         adassp([])
     with pytest.raises(ValueError, match="5 finite numbers"):
-        RegressionRelease.from_json(good.to_json().replace('"n_covariates": 2', '"n_covariates": 2'
-        ).replace('"released": [1.0,', '"released": ['))
+        RegressionRelease.from_json(
+            good.to_json()
+            .replace('"n_covariates": 2', '"n_covariates": 2')
+            .replace('"released": [1.0,', '"released": [')
+        )

@@ -58,8 +58,8 @@ def reference_model():
     return model
 
 
-# an affine-invariant ensemble sampler of the model with Sigma_x integrated out, 120 walkers times 20000
-# (reference file normalX_d2_J1): mean, sd, effective draws
+# an affine-invariant ensemble sampler of the model with Sigma_x integrated out, 120 walkers times
+# 20000 (reference file normalX_d2_J1): mean, sd, effective draws
 REFERENCE = {
     "coef_0": (1.19575, 0.21686, 23939),
     "coef_1": (-0.50379, 0.32666, 23229),

@@ -16,7 +16,9 @@ def simulate(rng, holders, p, laplace, first=0):
     n = np.array([40.0 + 15 * j for j in range(holders)])
     factor = np.linalg.cholesky(np.eye(d) * 2 + 0.5)
     nu = d + 4.0
-    A = np.tril(rng.standard_normal((d, d)), -1) + np.diag(np.sqrt(rng.chisquare(nu - np.arange(d))))
+    A = np.tril(rng.standard_normal((d, d)), -1) + np.diag(
+        np.sqrt(rng.chisquare(nu - np.arange(d)))
+    )
     root = factor @ np.linalg.inv(A).T
     cov, scale = root @ root.T, factor @ factor.T
     mean = root @ rng.standard_normal(d) / np.sqrt(3) if first else np.zeros(d)
@@ -90,7 +92,14 @@ def ranks(seed, holders, p, laplace, hamiltonian=True, first=0):
 @pytest.mark.calibrate
 @pytest.mark.parametrize(
     ("holders", "p", "laplace", "first"),
-    [(1, 2, False, 0), (5, 2, False, 0), (1, 5, False, 0), (5, 5, False, 0), (2, 2, True, 0), (2, 3, False, 1)],
+    [
+        (1, 2, False, 0),
+        (5, 2, False, 0),
+        (1, 5, False, 0),
+        (5, 5, False, 0),
+        (2, 2, True, 0),
+        (2, 3, False, 1),
+    ],
     ids=["J1-d2", "J5-d2", "J1-d5", "J5-d5", "laplace", "intercept"],
 )
 def test_ranks_are_uniform(holders, p, laplace, first):
