@@ -41,8 +41,9 @@ class NormalX(BlockedStep):
     For models declared with :func:`~pymc_dp.HolderStatistics`; ``pm.sample`` picks this step by
     itself. An iteration costs O(J d^3), whatever the number of records (Alparslan, Yildirim &
     Birbil 2023, Algorithm 1, MCMC-normalX). Parameters with conjugate priors are moved here too:
-    normal coefficients, inverse-gamma error variance, inverse-Wishart covariance of the features (with an
-    intercept: and a normal mean whose covariance is that over a number). Others are left to NUTS.
+    normal coefficients, inverse-gamma error variance, inverse-Wishart covariance of the features
+    (with an intercept: and a normal mean whose covariance is that over a number). Others are left
+    to NUTS.
 
     X'y is integrated out while all else moves. Coefficients and covariance are drawn from their
     conditionals (equations 11 and 12), the error variance by a slice update, Laplace noise as a
