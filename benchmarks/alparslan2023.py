@@ -294,7 +294,7 @@ def through_pymc(n):
         start = time.process_time()
         idata = pm.sample(4000, tune=1000, step=step, compute_convergence_checks=False, **quiet)
         cpu = time.process_time() - start
-    size = float(az.ess(idata.posterior.coef).coef.min())
+    size = float(az.ess(idata.posterior.coef).min())
     row = {"part": "pm.sample", "d": 2, "J": 1, "n": n, "ms": 1e3 * cpu / 5000}
     row |= {"ESS/s": size / cpu, "published ESS/s": 2.6, "times more": size / cpu / 2.6}
     print(row, flush=True)

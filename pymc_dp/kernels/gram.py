@@ -38,7 +38,8 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
-jit = numba.njit(cache=True, error_model="numpy")
+# reassociation lets sums of products be vectorised
+jit = numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
 
 
 class Rows(NamedTuple):
@@ -96,15 +97,14 @@ def lower_cholesky(a: Any, out: Any) -> bool:
 @jit
 def invert_triangle(lower: Any) -> Any:
     """Inverse of a lower triangular matrix."""
-    size = lower.shape[0]
     out = np.zeros_like(lower)
-    for k in range(size):
-        out[k, k] = 1 / lower[k, k]
-        for i in range(k + 1, size):
-            total = 0.0
-            for m in range(k, i):
-                total += lower[i, m] * out[m, k]
-            out[i, k] = -total / lower[i, i]
+    for i in range(lower.shape[0]):
+        scale = 1 / lower[i, i]
+        for m in range(i):  # row by row, which is how the matrix lies in memory
+            factor = -scale * lower[i, m]
+            for k in range(m + 1):
+                out[i, k] += factor * out[m, k]
+        out[i, i] = scale
     return out
 
 

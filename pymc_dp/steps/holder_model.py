@@ -10,6 +10,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 from numpy.typing import NDArray
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
@@ -18,6 +19,7 @@ from pymc_dp.additivity import direct_inputs
 from pymc_dp.intervals import ONCE
 from pymc_dp.kernels.normal_x import Priors, Releases
 from pymc_dp.mechanisms import Gaussian, Laplace
+from pymc_dp.privatized import concrete_shape
 from pymc_dp.regression.wishart import CrossProductRV, GramRV
 from pymc_dp.release import Release, releases
 from pymc_dp.steps.conjugacy import (
@@ -30,6 +32,9 @@ from pymc_dp.steps.conjugacy import (
 __all__ = ["HolderModel", "holder_model", "is_conjugate", "is_statistic"]
 
 Array = NDArray[np.float64]
+
+#: axes of S and of z that run over features
+_AXES = ((1, 2), (1,))
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ class HolderModel:
         What was released, an intercept in the first place.
     priors : Priors
         Conjugate priors.
+    sources : list of Source
+        Releases in ``pm.Data``, which may change.
     """
 
     S: TensorVariable
@@ -53,6 +60,7 @@ class HolderModel:
     owned: list[TensorVariable]
     releases: Releases
     priors: Priors
+    sources: list[Source]
 
     @property
     def parameters(self) -> dict[str, TensorVariable]:
@@ -77,6 +85,32 @@ class HolderModel:
         return replace(self, owned=owned, priors=priors)
 
 
+@dataclass(frozen=True)
+class Source:
+    """Where a release's numbers are: which entries of (S, z), flat and one after the other."""
+
+    value: Any
+    place: NDArray[np.int64]
+    scale: Array
+    first: int
+
+    def read(self) -> Array:
+        """Released numbers in units of the entries."""
+        shared = isinstance(self.value, SharedVariable)
+        value = self.value.get_value() if shared else self.value.eval(mode=ONCE)
+        return np.asarray(value, dtype=np.float64).ravel() / self.scale
+
+    def store(self, arrays: Sequence[Array], numbers: Array) -> None:
+        """Write numbers into S (J, p, p), both triangles, and z (J, p), an intercept first."""
+        S, z = arrays
+        p, is_gram = z.shape[1], self.place < S.size
+        j, a, b = np.unravel_index(self.place[is_gram], S.shape)
+        a, b = (a + self.first) % p, (b + self.first) % p
+        S[j, a, b] = S[j, b, a] = numbers[is_gram]
+        j, a = np.unravel_index(self.place[~is_gram] - S.size, z.shape)
+        z[j, (a + self.first) % p] = numbers[~is_gram]
+
+
 def is_statistic(rv: TensorVariable) -> bool:
     """Whether a variable is a Gram matrix or cross product declared by `HolderStatistics`."""
     return isinstance(rv.owner.op, GramRV | CrossProductRV)
@@ -97,7 +131,8 @@ def holder_model(model: pm.Model) -> HolderModel:
         if isinstance(rv.owner.op, CrossProductRV) and rv.owner.inputs[1] is S
     ]
     owned, priors = _conjugate(model, S, z)
-    return HolderModel(S, z, [S, z, *owned], _read_releases(model, S, z), priors)
+    found, sources = _read_releases(model, S, z)
+    return HolderModel(S, z, [S, z, *owned], found, priors, sources)
 
 
 def is_conjugate(rv: TensorVariable) -> bool:
@@ -182,67 +217,51 @@ def _rows_prior(
     return matrix, prior.df
 
 
-def _read_releases(model: pm.Model, S: TensorVariable, z: TensorVariable) -> Releases:
-    """Collect every release of entries of S and z."""
+def _read_releases(
+    model: pm.Model, S: TensorVariable, z: TensorVariable
+) -> tuple[Releases, list[Source]]:
+    """Collect every release of entries of S and z, an intercept in the first place."""
     first = int(S.owner.op.first)
     n = np.asarray(S.owner.inputs[1].eval(mode=ONCE), dtype=np.float64)
     holders, p = n.size, int(S.type.shape[-1] or 0)
-    S_hat, S_noise = np.zeros((holders, p, p)), np.zeros((holders, p, p))
-    z_hat, z_noise = np.zeros((holders, p)), np.zeros((holders, p))
-    S_laplace, z_laplace = np.zeros(S_hat.shape, bool), np.zeros(z_hat.shape, bool)
+    shapes = (holders, p, p), (holders, p)
+    hat, noise, laplace = ([np.zeros(shape) for shape in shapes] for _ in range(3))
+    sources = []
     for release in releases(model):
         reached = direct_inputs([release.statistic], model.basic_RVs)
         if S not in reached and z not in reached:
             continue
         if release.rv not in model.observed_RVs:
             raise ValueError(
-                f"{release.name!r} has no observed value. Pass the released numbers, observed=..., "
-                "or draw them with pm.sample_prior_predictive."
+                f"{release.name!r} has no observed value. Pass the released numbers, "
+                "observed=..., or draw them with pm.sample_prior_predictive."
             )
-        observed = np.asarray(model.rvs_to_values[release.rv].eval(mode=ONCE), dtype=np.float64)
-        noise, laplace = _noise(release)
-        index, scale = _entries(release, S, z)
-        noise = np.broadcast_to(noise, observed.shape).ravel() / np.abs(scale)
-        observed = observed.ravel() / scale
-        for k, place in enumerate(index):
-            is_S = place < S_hat.size
-            hat, sd, flag = (S_hat, S_noise, S_laplace) if is_S else (z_hat, z_noise, z_laplace)
-            cell = np.unravel_index(place if is_S else place - S_hat.size, hat.shape)
-            if sd[cell] > 0:
-                raise ValueError(
-                    f"{release.name!r} releases an entry of {(S if is_S else z).name!r} that "
-                    "another release holds too. Average the two with their noise first, or use "
-                    "step=pm.NUTS()."
-                )
-            hat[cell], sd[cell], flag[cell] = observed[k], noise[k], laplace
-    if np.any(z_noise == 0):
+        place, scale = _entries(release, S, z)
+        source = Source(model.rvs_to_values[release.rv], place, scale, first)
+        sd, is_laplace = _noise(release)
+        earlier = np.concatenate(
+            [np.roll(v, -first, axes).ravel() for v, axes in zip(noise, _AXES, strict=True)]
+        )
+        if np.any(earlier[place] > 0) or len(set(place.tolist())) < place.size:
+            twice = S if np.any(place < hat[0].size) else z
+            raise ValueError(
+                f"{release.name!r} releases an entry of {twice.name!r} that another release holds "
+                "too. Average the two with their noise first, or use step=pm.NUTS()."
+            )
+        source.store(hat, source.read())
+        sd = np.broadcast_to(sd, concrete_shape(release.statistic)).ravel()
+        source.store(noise, sd / np.abs(scale))
+        source.store(laplace, np.full(place.size, float(is_laplace)))
+        sources.append(source)
+    if np.any(noise[1] == 0):
         raise ValueError(
             f"Not every entry of {z.name!r} was released, and NormalX needs them all. Declare "
             "pmdp.Privatized(name, statistics[j], mechanism, observed=...) for every holder j, or "
             "use step=pm.NUTS()."
         )
-    return Releases(
-        n, first, *_ones_first(S_hat, S_noise, S_laplace, z_hat, z_noise, z_laplace, first)
-    )
-
-
-def _ones_first(
-    S_hat: Array,
-    S_noise: Array,
-    S_laplace: Any,
-    z_hat: Array,
-    z_noise: Array,
-    z_laplace: Any,
-    first: int,
-) -> list[Any]:
-    """Fill both triangles, and move an intercept to the first place."""
-    out: list[Any] = []
-    for square in (S_hat, S_noise, S_laplace):
-        upper = np.triu(square)
-        full = np.where(upper != 0, upper, np.swapaxes(upper, -1, -2))
-        out.append(np.ascontiguousarray(np.roll(full, first, axis=(-2, -1))))
-    flat = [np.ascontiguousarray(np.roll(v, first, axis=-1)) for v in (z_hat, z_noise, z_laplace)]
-    return [*out, *flat]
+    flags = [v > 0 for v in laplace]
+    found = Releases(n, first, hat[0], noise[0], flags[0], hat[1], noise[1], flags[1])
+    return found, [source for source in sources if isinstance(source.value, SharedVariable)]
 
 
 def _noise(release: Release) -> tuple[Array, bool]:

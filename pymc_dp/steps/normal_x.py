@@ -126,7 +126,7 @@ class NormalX(BlockedStep):
             )
         found = _restricted(found, vars, model)
         self.vars = [model.rvs_to_values[rv] for rv in found.owned]
-        self.releases, self.priors = found.releases, found.priors
+        self.releases, self.priors, self.sources = found.releases, found.priors, found.sources
         self.rng = get_random_generator(rng)
         self.tuning = GramTuning.start(self.releases, self.priors, 0)
         self._compile(model, found, compile_kwargs or {})
@@ -170,6 +170,8 @@ class NormalX(BlockedStep):
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a chain: take its generator and forget what the last one learned."""
         super().setup_chain(rng, tune, draws)
+        for source in self.sources:  # pm.set_data may have changed them
+            source.store((self.releases.S_hat, self.releases.z_hat), source.read())
         self.tuning = GramTuning.start(self.releases, self.priors, tune)
 
     def stop_tuning(self) -> None:

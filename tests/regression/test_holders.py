@@ -185,3 +185,28 @@ def test_sample_leaves_matrices_out():
         idata = pmdp.sample(5, tune=5, random_seed=1, compute_convergence_checks=False, **quick)
     assert set(idata.posterior.data_vars) == {"coef", "sigma2", "cov_x"}
     assert "accept" in idata.sample_stats
+
+
+def test_new_data_are_read_by_an_old_step():
+    with pm.Model():
+        data = pm.Data("data", np.array([50.0, 5.0, 60.0, 20.0, 30.0]))
+        pmdp.Privatized("r", declare(n=50)[0], pmdp.Gaussian(sigma=4), observed=data)
+        step = pmdp.NormalX()
+        pm.set_data({"data": np.array([70.0, 7.0, 80.0, 1.0, 2.0])})
+        step.setup_chain(np.random.default_rng(1), 5, 5)
+    np.testing.assert_allclose(step.releases.S_hat, [[[70, 7], [7, 80]]])
+    np.testing.assert_allclose(step.releases.z_hat, [[1, 2]])
+
+
+def test_intercept_is_first_inside():
+    with pm.Model():
+        statistics = declare(n=50, d=1, intercept=True)
+        # x*x, x, x*y, y
+        pmdp.Privatized(
+            "r", statistics[0], pmdp.Gaussian(sigma=[1.0, 2, 3, 4]), observed=[9.0, 8, 7, 6]
+        )
+        step = pmdp.NormalX()
+    np.testing.assert_allclose(step.releases.S_hat, [[[0, 8], [8, 9]]])
+    np.testing.assert_allclose(step.releases.S_noise, [[[0, 2], [2, 1]]])
+    np.testing.assert_allclose(step.releases.z_hat, [[6, 7]])
+    np.testing.assert_allclose(step.releases.z_noise, [[4, 3]])
