@@ -1,6 +1,6 @@
 """Bayesian inference from, and with, differential privacy: a PyMC plugin."""
 
-from pymc_dp import datasets
+from pymc_dp import datasets, regression
 from pymc_dp.accounting import ConfidentialDataWarning, PrivacyBudget, PrivacyError
 from pymc_dp.diagnostics import mmd
 from pymc_dp.explain import explain
@@ -20,8 +20,14 @@ from pymc_dp.mechanisms import (
 )
 from pymc_dp.privatized import Privatized, clamp
 from pymc_dp.redaction import redact
+from pymc_dp.regression import (
+    HolderStatistics,
+    RegressionStatistics,
+    regression_release,
+    regression_statistics,
+)
 from pymc_dp.sampling import sample
-from pymc_dp.steps import DPPenalty, RecordGibbs
+from pymc_dp.steps import DPPenalty, GibbsSS, NormalX, RecordGibbs
 from pymc_dp.steps.curator import privacy_spent
 from pymc_dp.tuning import clip_fraction, suggest
 
@@ -36,16 +42,20 @@ __all__ = [
     "Exact",
     "ExponentialMechanism",
     "Gaussian",
+    "GibbsSS",
     "Guarantee",
+    "HolderStatistics",
     "KNormGradient",
     "Laplace",
     "Mechanism",
+    "NormalX",
     "PrivacyBudget",
     "PrivacyError",
     "PrivacyWarning",
     "Privatized",
     "RandomizedResponse",
     "RecordGibbs",
+    "RegressionStatistics",
     "clamp",
     "clip_fraction",
     "datasets",
@@ -53,6 +63,9 @@ __all__ = [
     "mmd",
     "privacy_spent",
     "redact",
+    "regression",
+    "regression_release",
+    "regression_statistics",
     "sample",
     "suggest",
 ]

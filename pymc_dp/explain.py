@@ -18,6 +18,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.additivity import NotAdditiveError, direct_inputs
 from pymc_dp.mechanisms import Mechanism
 from pymc_dp.records import RecordBlock, length_of, record_blocks, record_variables
+from pymc_dp.regression.distribution import released_statistics
 from pymc_dp.release import Release, releases
 from pymc_dp.sensitivity import Sensitivity, check_declared, derive_sensitivity
 from pymc_dp.steps.interweave import interweaving_plan
@@ -193,7 +194,9 @@ def explain(model: pm.Model | None = None) -> Explanation:
     problems += [
         f"{release.name} is not a sum over records: an ordinary likelihood to PyMC's steps"
         for release in releases(model)
-        if release.name not in known and not problems
+        if release.name not in known
+        and not problems
+        and not released_statistics(release.statistic, model)
     ]
     _, chosen = assign_step_methods(model)
     step_of = {var: cls.__name__ for cls, found in chosen.items() for var in found}

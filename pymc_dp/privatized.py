@@ -17,6 +17,7 @@ from pymc_dp.additivity import direct_inputs
 from pymc_dp.invariants import start_from_agreeing_records
 from pymc_dp.mechanisms import Exact, Mechanism
 from pymc_dp.records import mark_records
+from pymc_dp.regression.distribution import mark_statistics, smoothed
 from pymc_dp.release import PrivatizedRV
 from pymc_dp.sensitivity import check_declared
 
@@ -81,6 +82,7 @@ def Privatized(  # noqa: N802  (a distribution to its users, who write pm.Normal
             "e.g. pmdp.Laplace(scale=10) or pmdp.Gaussian(sigma=3)."
         )
     _check_reaches_latents(name, statistic, model)
+    mechanism = smoothed(mechanism, statistic, model)
     shape = concrete_shape(statistic)
     mechanism.check_statistic(name, statistic, shape)
     if observed is not None:
@@ -89,6 +91,7 @@ def Privatized(  # noqa: N802  (a distribution to its users, who write pm.Normal
     rv = PrivatizedRV.rv_op(statistic.astype("float64"), mechanism)
     dims = (dims,) if isinstance(dims, str) else dims
     rv = model.register_rv(rv, name, observed=observed, dims=dims)
+    mark_statistics(statistic, model)
     records, contributions = mark_records(statistic, model, mechanism)
     if contributions is not None:
         check_declared(name, mechanism, contributions, records)

@@ -11,6 +11,7 @@ from pymc.step_methods.compound import CompoundStep
 from pymc_dp.records import record_variables
 from pymc_dp.redaction import sample_redacted
 from pymc_dp.steps.curator import curator_steps
+from pymc_dp.steps.holder_model import is_statistic
 from pymc_dp.steps.record_gibbs import RecordGibbs
 
 __all__ = ["sample"]
@@ -20,7 +21,8 @@ def sample(draws: int = 1000, **kwargs: Any) -> Any:
     """Draw posterior samples as ``pm.sample`` does, without records or data in the result.
 
     For an analyst: ``pm.sample`` stores every latent variable at every draw, and n = 100000 records
-    and 4000 draws take 3 GB. Here record variables are stored only where `var_names` names them.
+    and 4000 draws take 3 GB. Here record variables, and the matrices of
+    :func:`~pymc_dp.HolderStatistics`, are stored only where `var_names` names them.
 
     For a curator, who passes a step such as :class:`~pymc_dp.DPPenalty`: the result is redacted
     (:func:`~pymc_dp.redact`), and its attributes tell the guarantee.
@@ -55,7 +57,8 @@ def sample(draws: int = 1000, **kwargs: Any) -> Any:
     records = record_variables(model)
     _check_one_step_each(kwargs.get("step"))
     if kwargs.get("var_names") is None:
-        others = [str(rv.name) for rv in model.unobserved_RVs if rv not in records]
+        hidden = [*records, *(rv for rv in model.free_RVs if is_statistic(rv))]
+        others = [str(rv.name) for rv in model.unobserved_RVs if rv not in hidden]
         kwargs["var_names"] = others or None
     return pm.sample(draws, model=model, **kwargs)
 

@@ -8,7 +8,14 @@ import pymc as pm
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["README.md", "docs/analyst.md", "docs/mechanisms.md", "docs/curator.md"]
+PAGES = [
+    "README.md",
+    "docs/analyst.md",
+    "docs/mechanisms.md",
+    "docs/curator.md",
+    "docs/regression.md",
+    "docs/distributed.md",
+]
 
 mpl.use("Agg")
 

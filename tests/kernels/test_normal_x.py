@@ -1,0 +1,67 @@
+"""One iteration of NormalX, without PyMC, against quadrature."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pymc_dp.kernels.normal_x import Priors, Proposal, Releases, State, iterate
+from pymc_dp.steps.gram_tuning import GramTuning
+from tests.checks import assert_same_distribution
+from tests.oracles import gram
+
+RATE = 1e-5
+
+
+def chain(seed, laplace, hamiltonian, tune, draws):
+    rng = np.random.default_rng(seed)
+    noise = 9.0 if laplace else 12.0
+    S_hat, z_hat = np.full((1, 1, 1), 40.0), np.full((1, 1), 30.0)
+    releases = Releases(
+        np.array([60.0]),
+        0,
+        S_hat,
+        np.full((1, 1, 1), noise),
+        np.full((1, 1, 1), laplace),
+        z_hat,
+        np.full((1, 1), noise),
+        np.full((1, 1), laplace),
+    )
+    priors = Priors(np.eye(1) / 1.5**2, np.zeros(1), 3.0, 1.0, np.eye(1) * 2, 4.0)
+    tuning = GramTuning.start(releases, priors, tune)
+    state = State(
+        tuning.first_matrices(rng, releases), z_hat.copy(), np.zeros(1), 1.0, np.zeros(1), np.eye(1)
+    )
+    out = np.empty((draws, 4))
+    for t in range(tune + draws):
+        if t == tune:
+            tuning.freeze()
+        proposal = Proposal(
+            hamiltonian,
+            tuning.B,
+            tuning.B_inverse,
+            tuning.W,
+            tuning.step_size,
+            tuning.n_leapfrog(rng),
+            tuning.degrees,
+        )
+        state, accept = iterate(rng, state, releases, priors, proposal)
+        if tuning.active:
+            target = 0.8 if hamiltonian else 0.3
+            tuning.learn(state.S, accept, hamiltonian, target, releases, priors)
+        else:
+            values = state.S[0, 0, 0], state.coef[0], state.sigma2, state.cov[0, 0]
+            out[t - tune] = values
+    return out
+
+
+@pytest.mark.parametrize("laplace", [False, True])
+@pytest.mark.parametrize("hamiltonian", [True, False])
+def test_iteration_is_exact(laplace, hamiltonian):
+    draws = 4000 if hamiltonian else 12000
+    found = np.array([chain(seed, laplace, hamiltonian, 300, draws) for seed in (1, 2)])
+    exact = gram.one_feature(60, 4, 2, 1.5, 3, 1, 40, 30, 9 if laplace else 12, laplace)
+    for k, key in enumerate(("S", "theta", "sigma2")):
+        assert_same_distribution(found[..., k], gram.cdf(*exact[key]), RATE)
+    # given S the rows' variance is inverse gamma: (psi + S) / v is chi-square with nu + n degrees
+    ratio = (2 + found[..., 0]) / found[..., 3]
+    assert_same_distribution(ratio, stats.chi2(64).cdf, RATE)
