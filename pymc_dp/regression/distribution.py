@@ -60,9 +60,9 @@ class RegressionStatisticsRV(SymbolicRandomVariable):
         """Draw from the normal approximation."""
         rng, size = normalize_rng_param(rng), normalize_size_param(size)
         mean, cov = _mean_and_cov(layout, normal, *params)
-        # by eigenvalues: covariances may be singular, e.g. where x is 0 or 1 and x^2 = x
+        # by singular values: covariances may be singular, e.g. where x is 0 or 1 and x^2 = x
         next_rng, draws = multivariate_normal(
-            mean, cov, size=size, rng=rng, method="eigh", return_next_rng=True
+            mean, cov, size=size, rng=rng, method="svd", return_next_rng=True
         )
         first = "d" if normal else "a,b"
         op = cls(
