@@ -62,7 +62,7 @@ def test_simulation_based_calibration(build):
         names = [model.rvs_to_values[rv].name for rv in parameters]
         rng = np.random.default_rng(2)
         ranks = []
-        for _ in range(200):
+        for _ in range(120):
             *truth, z = simulate()
             pm.set_data({"released": z})
             start = model.initial_point()
