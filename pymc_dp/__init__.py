@@ -21,13 +21,15 @@ from pymc_dp.mechanisms import (
 from pymc_dp.privatized import Privatized, clamp
 from pymc_dp.redaction import redact
 from pymc_dp.sampling import sample
-from pymc_dp.steps import DPPenalty, RecordGibbs
+from pymc_dp.steps import DPHMC, DPMALA, DPPenalty, RecordGibbs
 from pymc_dp.steps.curator import privacy_spent
 from pymc_dp.tuning import clip_fraction, suggest
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DPHMC",
+    "DPMALA",
     "ConfidentialDataWarning",
     "CustomMechanism",
     "DPPenalty",

@@ -2,10 +2,11 @@
 
 from pymc.step_methods import STEP_METHODS
 
+from pymc_dp.steps.dp_hmc import DPHMC, DPMALA
 from pymc_dp.steps.dp_penalty import DPPenalty
 from pymc_dp.steps.record_gibbs import RecordGibbs
 
-__all__ = ["DPPenalty", "RecordGibbs"]
+__all__ = ["DPHMC", "DPMALA", "DPPenalty", "RecordGibbs"]
 
 # first, because PyMC gives ties to the earlier one and its own Gibbs steps are IDEAL for discrete
 # variables; RecordGibbs is IDEAL for records alone
