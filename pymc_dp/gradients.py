@@ -97,11 +97,15 @@ class RecordGradients:
         basis : ndarray
             Gradients are by the coordinates q of ``theta = constant + basis @ q``.
         """
+        with np.errstate(all="ignore"):  # a warning would tell that some record is out of range
+            self._prepare(basis)
+
+    def _prepare(self, basis: Matrix) -> None:
         self.forget()
         self._directions = np.ascontiguousarray(basis.T)
         self.size = len(self._directions)
         self._block = max(256, _BLOCK_BYTES // (8 * self.size))
-        if not self.likelihood.splits:
+        if not self._splits(len(basis)):
             self._block = self.likelihood.n_records
         if self.kind == "forward":
             return
@@ -121,7 +125,7 @@ class RecordGradients:
     def total(self, theta: Vector, bound: float) -> NDArray[np.int64]:
         """Sum of the gradients at `theta`, each clipped, in units of ``bound / LEVELS``."""
         total = np.zeros(self.size, dtype=np.int64)
-        with np.errstate(all="ignore"):  # a warning would tell that some record is out of range
+        with np.errstate(all="ignore"):
             if self._lengths is not None:
                 (predictors,), lengths = self._predictors, self._lengths
                 for part, rows in self._blocks():
@@ -141,6 +145,16 @@ class RecordGradients:
         slopes = self._slopes(theta, self._directions)
         for part, rows in self._blocks():
             yield self._assembled(slopes, part, self._scores(theta, *rows))
+
+    def _splits(self, size: int) -> bool:
+        """Whether some records' gradients can be computed without the others."""
+        some = [np.zeros(size), *self.likelihood.part(slice(0, 2))]
+        try:
+            if self.kind == "forward":
+                return self._jacobian(some[0], self._directions, *some[1:]).shape[1] == 2
+            return all(len(piece) == 2 for piece in self._scores(*some))
+        except Exception:  # the number of records is written into the graph
+            return False
 
     def _assembled(self, slopes: Matrix, part: slice, pieces: list[NDArray[Any]]) -> Matrix:
         """Chain rule: pieces by the values and predictors, times their slopes."""

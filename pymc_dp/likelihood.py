@@ -6,7 +6,6 @@ indices). Those arrays are confidential; the rest of the model is public.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -133,8 +132,7 @@ class RecordLikelihood:
         self._logp.trust_input = True
         self.load()
         # away from the start, where coefficients are often zero and hide what depends on what
-        self._somewhere = space.start + np.random.default_rng(0).normal(size=space.size)
-        _check_records_apart(self, self._somewhere)
+        _check_records_apart(self, space.start + np.random.default_rng(0).normal(size=space.size))
 
     def load(self) -> None:
         """Read the data again, as ``pm.set_data`` may have changed it."""
@@ -164,16 +162,6 @@ class RecordLikelihood:
             np.ascontiguousarray(rows[(slice(None),) * axis + (records,)])
             for rows, axis in zip(self.data, self.axes, strict=True)
         ]
-
-    @cached_property
-    def splits(self) -> bool:
-        """Whether the likelihood of some records can be computed without the others."""
-        index = np.arange(0, self.n_records, 2)
-        try:
-            some = self.batch(self._somewhere, index)
-        except Exception:
-            return False
-        return np.allclose(some, self(self._somewhere)[index], equal_nan=True)
 
     def rows(self, index: NDArray[np.int64]) -> list[NDArray[Any]]:
         """Take the confidential arrays of some records."""

@@ -126,9 +126,7 @@ def worst(case, change=None, shorter=1):
     return problem.worst_p_value(found)
 
 
-@pytest.mark.parametrize(
-    "kept_part", [0.0, 0.5, pytest.param(2.0, marks=pytest.mark.calibrate)]
-)
+@pytest.mark.parametrize("kept_part", [0.0, 0.5, pytest.param(2.0, marks=pytest.mark.calibrate)])
 def test_a_wrong_penalty_is_found(kept_part, monkeypatch):
     def wrong(noisy_log_ratio, public, sd, tempering):
         return tempering * noisy_log_ratio + public - kept_part * (tempering * sd) ** 2 / 2
