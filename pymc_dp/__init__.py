@@ -24,6 +24,7 @@ from pymc_dp.sampling import sample
 from pymc_dp.steps import DPHMC, DPMALA, DPPenalty, RecordGibbs
 from pymc_dp.steps.curator import privacy_spent
 from pymc_dp.tuning import clip_fraction, suggest
+from pymc_dp.tuning_hmc import suggest_hmc
 
 __version__ = "0.1.0"
 
@@ -57,4 +58,5 @@ __all__ = [
     "redact",
     "sample",
     "suggest",
+    "suggest_hmc",
 ]

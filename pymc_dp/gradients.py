@@ -14,7 +14,12 @@ from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dp.entries import Entries, find_entries
-from pymc_dp.kernels.gradient import clipped_gradient_total, clipped_row_total, row_lengths
+from pymc_dp.kernels.gradient import (
+    clipped_gradient_total,
+    clipped_product_total,
+    clipped_row_total,
+    row_lengths,
+)
 from pymc_dp.likelihood import RecordLikelihood
 
 Vector = NDArray[np.float64]
@@ -68,6 +73,8 @@ class RecordGradients:
                 values = pt.concatenate([*entries.values, *entries.coefficients])
                 self._slopes = compiled([theta, directions], _along(values, theta, directions))
                 outputs = [*entries.value_gradients, *entries.scores]
+                if self.kind == "values":
+                    outputs = [pt.stack([column[:, 0] for column in entries.value_gradients])]
                 self._scores = compiled([theta, *rows], outputs)
                 self._covariates = compiled(rows, entries.covariates)
         except (NotImplementedError, TypeError, ValueError) as error:
@@ -131,6 +138,11 @@ class RecordGradients:
                 for part, rows in self._blocks():
                     (scores,) = self._scores(theta, *rows)
                     total += clipped_row_total(scores, predictors[part], lengths[part], bound)
+            elif self.kind == "values":
+                slopes = self._slopes(theta, self._directions)
+                for _, rows in self._blocks():
+                    (pieces,) = self._scores(theta, *rows)
+                    total += clipped_product_total(slopes, pieces, bound)
             else:
                 for jacobian in self.jacobians(theta):
                     total += clipped_gradient_total(jacobian, bound)
@@ -143,6 +155,10 @@ class RecordGradients:
                 yield self._jacobian(theta, self._directions, *rows)
             return
         slopes = self._slopes(theta, self._directions)
+        if self.kind == "values":
+            for _, rows in self._blocks():
+                yield slopes @ self._scores(theta, *rows)[0]
+            return
         for part, rows in self._blocks():
             yield self._assembled(slopes, part, self._scores(theta, *rows))
 
@@ -152,7 +168,7 @@ class RecordGradients:
         try:
             if self.kind == "forward":
                 return self._jacobian(some[0], self._directions, *some[1:]).shape[1] == 2
-            return all(len(piece) == 2 for piece in self._scores(*some))
+            return all(2 in piece.shape for piece in self._scores(*some))
         except Exception:  # the number of records is written into the graph
             return False
 
@@ -188,7 +204,11 @@ def _along(outputs: Variable, theta: Variable, directions: Variable) -> Variable
 def _kind(entries: Entries | None) -> str:
     if entries is None:
         return "forward"
-    return "rows" if not entries.values and len(entries.scores) == 1 else "entries"
+    if not entries.values and len(entries.scores) == 1:
+        return "rows"
+    if not entries.scores and all(value.type.shape == (1,) for value in entries.values):
+        return "values"
+    return "entries"
 
 
 def _product(rows: Matrix, slopes: Matrix) -> Matrix:

@@ -48,7 +48,7 @@ KINDS = {
     "data_containers": "rows",
     "transposed_covariates": "rows",
     "mixture": "entries",
-    "custom": "entries",
+    "custom": "values",
     "with_intercept": "entries",
     "poisson": "rows",
     "scaled_coefficients": "rows",

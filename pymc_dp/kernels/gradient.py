@@ -15,37 +15,63 @@ Vector = NDArray[np.float64]
 
 
 @_jit
+def _add_block(
+    block: Matrix, width: int, unit: float, top: float, factor: Vector, total: NDArray[np.int64]
+) -> None:
+    """Add the first `width` columns, clipped to length ``1 / unit``, in whole numbers."""
+    size = len(block)
+    factor[:width] = 0.0
+    for k in range(size):
+        row = block[k]
+        for i in range(width):
+            # lengths are measured in bounds, where squares that underflow are nothing
+            factor[i] += (row[i] * unit) * (row[i] * unit)
+    for i in range(width):
+        square = factor[i]
+        # not-a-number is neither long nor short, and its record counts as zero
+        factor[i] = top * unit / np.sqrt(square) if square > 1.0 else 0.0
+        factor[i] = top * unit if square <= 1.0 else factor[i]
+    for k in range(size):
+        row = block[k]
+        part = 0.0
+        for i in range(width):
+            part += np.rint(row[i] * factor[i])
+        if not np.isfinite(part):  # rare: leave records out that are not finite
+            part = 0.0
+            for i in range(width):
+                if np.all(np.isfinite(block[:, i])):
+                    part += np.rint(row[i] * factor[i])
+        total[k] += np.int64(part)
+
+
+@_jit
 def _clipped_total(jacobian: Matrix, bound: float, top: float) -> NDArray[np.int64]:
     size, n = jacobian.shape
-    total = np.zeros(size, dtype=np.int64)
-    part = np.empty(size)
-    factor = np.empty(_BLOCK)
-    unit = 1.0 / bound  # lengths are measured in bounds, where squares that underflow are nothing
+    total, factor = np.zeros(size, dtype=np.int64), np.empty(_BLOCK)
     for start in range(0, n, _BLOCK):
         width = min(_BLOCK, n - start)
-        factor[:] = 0.0
+        block = jacobian[:, start : start + width]
+        _add_block(block, width, 1.0 / bound, top, factor, total)
+    return total
+
+
+@_jit
+def _clipped_products(
+    slopes: Matrix, pieces: Matrix, bound: float, top: float
+) -> NDArray[np.int64]:
+    size, n = len(slopes), pieces.shape[1]
+    total, factor = np.zeros(size, dtype=np.int64), np.empty(_BLOCK)
+    block = np.empty((size, _BLOCK))
+    for start in range(0, n, _BLOCK):
+        width = min(_BLOCK, n - start)
         for k in range(size):
-            row = jacobian[k, start : start + width]
-            for i in range(width):
-                factor[i] += (row[i] * unit) * (row[i] * unit)
-        for i in range(width):
-            shrink = 1.0 / np.sqrt(factor[i])
-            factor[i] = top * (shrink if shrink < 1.0 else 1.0)
-        finite = True
-        for k in range(size):
-            row = jacobian[k, start : start + width]
-            part[k] = 0.0
-            for i in range(width):
-                part[k] += np.rint((row[i] * unit) * factor[i])
-            finite &= np.isfinite(part[k])
-        if not finite:  # rare: leave records out that are not finite
-            part[:] = 0.0
-            for i in range(width):
-                column = jacobian[:, start + i]
-                if np.all(np.isfinite(column)):
-                    part += np.rint((column * unit) * factor[i])
-        for k in range(size):
-            total[k] += np.int64(part[k])
+            row = block[k]
+            row[:width] = 0.0
+            for m in range(len(pieces)):
+                slope, piece = slopes[k, m], pieces[m, start : start + width]
+                for i in range(width):
+                    row[i] += slope * piece[i]
+        _add_block(block, width, 1.0 / bound, top, factor, total)
     return total
 
 
@@ -74,6 +100,31 @@ def clipped_gradient_total(jacobian: Matrix, bound: float) -> NDArray[np.int64]:
     array([0.7, 0.8])
     """
     return _clipped_total(jacobian, bound, float(LEVELS - len(jacobian)))
+
+
+def clipped_product_total(slopes: Matrix, pieces: Matrix, bound: float) -> NDArray[np.int64]:
+    """Sum of clipped gradients ``slopes @ pieces``, without making them.
+
+    Parameters
+    ----------
+    slopes : ndarray
+        Derivative of some values by the coordinates, one coordinate a row.
+    pieces : ndarray
+        Derivative of every record's log-likelihood by these values, one record a column.
+    bound : float
+        Largest length of a record's gradient that is let through.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_dp.kernels.gradient import clipped_gradient_total, clipped_product_total
+    >>> rng = np.random.default_rng(0)
+    >>> slopes, pieces = rng.normal(size=(3, 2)), rng.normal(size=(2, 50))
+    >>> apart = clipped_gradient_total(slopes @ pieces, 1.0)
+    >>> bool(np.abs(clipped_product_total(slopes, pieces, 1.0) - apart).max() < 100)
+    True
+    """
+    return _clipped_products(slopes, pieces, bound, float(LEVELS - len(slopes)))
 
 
 @_jit
