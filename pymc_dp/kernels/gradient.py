@@ -9,6 +9,7 @@ from pymc_dp.noise import LEVELS
 # as in kernels.penalty: sums of whole numbers are exact in any order
 _jit = numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
 _BLOCK = 1024
+_TOP = 2.0 * _BLOCK * LEVELS  # beyond any sum of a block
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -36,11 +37,11 @@ def _add_block(
         part = 0.0
         for i in range(width):
             part += np.rint(row[i] * factor[i])
-        if not np.isfinite(part):  # rare: leave records out that are not finite
+        if not abs(part) < _TOP:  # rare: some value was not finite; its record has factor 0
             part = 0.0
             for i in range(width):
-                if np.all(np.isfinite(block[:, i])):
-                    part += np.rint(row[i] * factor[i])
+                level = np.rint(row[i] * factor[i])
+                part += level if level == level else 0.0
         total[k] += np.int64(part)
 
 
