@@ -17,8 +17,8 @@ from pymc_dp.entries import Entries, find_entries
 from pymc_dp.kernels.gradient import (
     clipped_gradient_total,
     clipped_product_total,
-    clipped_row_total,
-    row_lengths,
+    clipped_score_total,
+    column_lengths,
 )
 from pymc_dp.likelihood import RecordLikelihood
 
@@ -123,9 +123,10 @@ class RecordGradients:
         first = slopes.shape[1] - sum(self._widths)
         if np.array_equal(slopes[:, first:], again[:, first:]):  # coefficients are parameters
             parts = np.split(slopes, first + np.cumsum([0, *self._widths]), axis=1)[1:]
-            self._predictors = [_product(*pair) for pair in zip(rows, parts[:-1], strict=True)]
+            pairs = zip(parts[:-1], rows, strict=True)
+            self._predictors = [np.ascontiguousarray(part @ each.T) for part, each in pairs]
             if self.kind == "rows":
-                self._lengths = row_lengths(self._predictors[0])
+                self._lengths = column_lengths(self._predictors[0])
         else:
             self._rows = rows
 
@@ -137,7 +138,8 @@ class RecordGradients:
                 (predictors,), lengths = self._predictors, self._lengths
                 for part, rows in self._blocks():
                     (scores,) = self._scores(theta, *rows)
-                    total += clipped_row_total(scores, predictors[part], lengths[part], bound)
+                    columns = predictors[:, part]
+                    total += clipped_score_total(scores, columns, lengths[part], bound)
             elif self.kind == "values":
                 slopes = self._slopes(theta, self._directions)
                 for _, rows in self._blocks():
@@ -175,18 +177,18 @@ class RecordGradients:
     def _assembled(self, slopes: Matrix, part: slice, pieces: list[NDArray[Any]]) -> Matrix:
         """Chain rule: pieces by the values and predictors, times their slopes."""
         count = len(pieces) - len(self._widths)
-        jacobian, place = np.zeros((self.size, len(pieces[0]))), 0
+        parts, place = [], 0
         for piece in pieces[:count]:
-            jacobian += slopes[:, place : place + len(piece.T)] @ piece.T
+            parts.append(slopes[:, place : place + len(piece.T)] @ piece.T)
             place += len(piece.T)
         for number, (scores, width) in enumerate(zip(pieces[count:], self._widths, strict=True)):
             if self._predictors:
-                rows = self._predictors[number][part]
+                columns = self._predictors[number][:, part]
             else:
-                rows = self._rows[number][part] @ slopes[:, place : place + width].T
-            jacobian += rows.T * scores
+                columns = slopes[:, place : place + width] @ self._rows[number][part].T
+            parts.append(columns * scores)
             place += width
-        return jacobian
+        return sum(parts[1:], start=parts[0])
 
     def _blocks(self) -> Iterator[tuple[slice, list[NDArray[Any]]]]:
         for start in range(0, self.likelihood.n_records, self._block):
@@ -209,12 +211,6 @@ def _kind(entries: Entries | None) -> str:
     if not entries.scores and all(value.type.shape == (1,) for value in entries.values):
         return "values"
     return "entries"
-
-
-def _product(rows: Matrix, slopes: Matrix) -> Matrix:
-    if np.array_equal(slopes, np.eye(len(slopes))):
-        return np.ascontiguousarray(rows)
-    return rows @ slopes.T
 
 
 def _refuse_steps(logp: Variable, theta: Variable) -> None:

@@ -328,7 +328,11 @@ class _Trial:
 
 def _plain(setting: _Setting) -> tuple[int, int, float]:
     steps = max(1, round(math.exp(setting.log_steps)))
-    return max(4, round(math.exp(setting.log_iterations))), steps, math.exp(setting.log_path) / steps
+    return (
+        max(4, round(math.exp(setting.log_iterations))),
+        steps,
+        math.exp(setting.log_path) / steps,
+    )
 
 
 def _sensible(setting: _Setting) -> bool:

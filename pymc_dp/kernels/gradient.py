@@ -16,6 +16,20 @@ Vector = NDArray[np.float64]
 
 
 @_jit
+def _levels(row: Vector, factor: Vector, width: int) -> np.int64:
+    """Sum of rounded products."""
+    part = 0.0
+    for i in range(width):
+        part += np.rint(row[i] * factor[i])
+    if not abs(part) < _TOP:  # rare: some value was not finite; its record has factor 0
+        part = 0.0
+        for i in range(width):
+            level = np.rint(row[i] * factor[i])
+            part += level if abs(level) < _TOP else 0.0
+    return np.int64(part)
+
+
+@_jit
 def _add_block(
     block: Matrix, width: int, unit: float, top: float, factor: Vector, total: NDArray[np.int64]
 ) -> None:
@@ -33,16 +47,7 @@ def _add_block(
         factor[i] = top * unit / np.sqrt(square) if square > 1.0 else 0.0
         factor[i] = top * unit if square <= 1.0 else factor[i]
     for k in range(size):
-        row = block[k]
-        part = 0.0
-        for i in range(width):
-            part += np.rint(row[i] * factor[i])
-        if not abs(part) < _TOP:  # rare: some value was not finite; its record has factor 0
-            part = 0.0
-            for i in range(width):
-                level = np.rint(row[i] * factor[i])
-                part += level if level == level else 0.0
-        total[k] += np.int64(part)
+        total[k] += _levels(block[k], factor, width)
 
 
 @_jit
@@ -129,68 +134,75 @@ def clipped_product_total(slopes: Matrix, pieces: Matrix, bound: float) -> NDArr
 
 
 @_jit
-def row_lengths(rows: Matrix) -> Vector:
-    """Euclidean length of every row, exact to rounding also where its square would underflow."""
-    lengths = np.empty(len(rows))
-    for i in range(len(rows)):
-        largest = np.max(np.abs(rows[i]))
-        if largest > 0 and largest < np.inf:
-            lengths[i] = largest * np.sqrt(np.sum((rows[i] / largest) ** 2))
-        else:
-            lengths[i] = largest
+def column_lengths(columns: Matrix) -> Vector:
+    """Euclidean length of every column, right also where its square would underflow.
+
+    It is not a number where the column is not finite.
+    """
+    size, n = columns.shape
+    largest, lengths = np.zeros(n), np.zeros(n)
+    for k in range(size):
+        for i in range(n):
+            value = abs(columns[k, i])
+            largest[i] = value if value > largest[i] else largest[i]
+    for i in range(n):
+        largest[i] = largest[i] if largest[i] > 0 else 1.0
+    for k in range(size):
+        for i in range(n):
+            lengths[i] += (columns[k, i] / largest[i]) ** 2
+    for i in range(n):
+        lengths[i] = largest[i] * np.sqrt(lengths[i])
     return lengths
 
 
 @_jit
-def _clipped_rows(
-    scores: Vector, rows: Matrix, lengths: Vector, bound: float, top: float
+def _clipped_scores(
+    scores: Vector, columns: Matrix, lengths: Vector, bound: float, top: float
 ) -> NDArray[np.int64]:
-    n, size = rows.shape
-    total = np.zeros(size, dtype=np.int64)
-    part = np.empty(size)
+    size, n = columns.shape
+    total, factor = np.zeros(size, dtype=np.int64), np.empty(_BLOCK)
     unit = 1.0 / bound
     for start in range(0, n, _BLOCK):
-        part[:] = 0.0
-        for i in range(start, min(start + _BLOCK, n)):
-            score = scores[i] * unit
-            length = abs(score) * lengths[i]
-            if length > 0 and length < np.inf:
-                factor = top * (score / length if length > 1.0 else score)
-                for k in range(size):
-                    part[k] += np.rint(rows[i, k] * factor)
+        width = min(_BLOCK, n - start)
+        for i in range(width):
+            score = scores[start + i] * unit
+            length = abs(score) * lengths[start + i]
+            # not-a-number is neither long nor short, and its record counts as zero
+            shrunk = score / length if length < np.inf else 0.0
+            factor[i] = top * (score if length <= 1.0 else shrunk)
         for k in range(size):
-            total[k] += np.int64(part[k])
+            total[k] += _levels(columns[k, start : start + width], factor, width)
     return total
 
 
-def clipped_row_total(
-    scores: Vector, rows: Matrix, lengths: Vector, bound: float
+def clipped_score_total(
+    scores: Vector, columns: Matrix, lengths: Vector, bound: float
 ) -> NDArray[np.int64]:
-    """Sum of clipped gradients that are a number times a row each, without making them.
+    """Sum of clipped gradients that are a number times a column each, without making them.
 
     Parameters
     ----------
     scores : ndarray
         Derivative of every record's log-likelihood by its linear predictor.
-    rows : ndarray
-        Derivative of the predictors, one record a row.
+    columns : ndarray
+        Derivative of the predictors, one record a column.
     lengths : ndarray
-        Of every row, by :func:`row_lengths`.
+        Of every column, by :func:`column_lengths`.
     bound : float
         Largest length of a record's gradient that is let through.
 
     Notes
     -----
-    The same number, but for rounding, as :func:`clipped_gradient_total` of ``(scores * rows.T)``.
+    The same number, but for rounding, as :func:`clipped_gradient_total` of ``scores * columns``.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_dp.kernels.gradient import clipped_row_total, row_lengths
+    >>> from pymc_dp.kernels.gradient import clipped_score_total, column_lengths
     >>> from pymc_dp.noise import LEVELS
-    >>> rows = np.array([[3.0, 4.0], [0.1, 0.0]])
-    >>> lengths = row_lengths(rows)
-    >>> np.round(clipped_row_total(np.array([-2.0, 1.0]), rows, lengths, 1.0) / LEVELS, 6)
+    >>> columns = np.array([[3.0, 0.1], [4.0, 0.0]])
+    >>> total = clipped_score_total(np.array([-2.0, 1.0]), columns, column_lengths(columns), 1.0)
+    >>> np.round(total / LEVELS, 6)
     array([-0.5, -0.8])
     """
-    return _clipped_rows(scores, rows, lengths, bound, float(LEVELS - rows.shape[1]))
+    return _clipped_scores(scores, columns, lengths, bound, float(LEVELS - len(columns)))

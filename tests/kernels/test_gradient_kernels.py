@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pymc_dp.kernels.gradient import clipped_gradient_total, clipped_row_total, row_lengths
+from pymc_dp.kernels.gradient import clipped_gradient_total, clipped_score_total, column_lengths
 from pymc_dp.noise import LEVELS
 
 wild = st.one_of(
@@ -36,11 +36,11 @@ def test_a_record_moves_the_sum_by_at_most_its_weight(jacobian, other, bound, i)
 
 @settings(deadline=None, max_examples=300)
 @given(arrays(np.float64, 8, elements=wild), jacobians, bounds, st.integers(0, 7))
-def test_a_row_moves_the_sum_by_at_most_its_weight(scores, jacobian, bound, i):
-    rows = np.ascontiguousarray(jacobian.T)
-    before = clipped_row_total(scores, rows, row_lengths(rows), bound)
-    few, fewer = np.delete(scores, i), np.delete(rows, i, axis=0)
-    assert length(before - clipped_row_total(few, fewer, row_lengths(fewer), bound)) <= LEVELS**2
+def test_a_score_moves_the_sum_by_at_most_its_weight(scores, columns, bound, i):
+    before = clipped_score_total(scores, columns, column_lengths(columns), bound)
+    few, fewer = np.delete(scores, i), np.ascontiguousarray(np.delete(columns, i, axis=1))
+    after = clipped_score_total(few, fewer, column_lengths(fewer), bound)
+    assert length(before - after) <= LEVELS**2
 
 
 @settings(deadline=None)
@@ -52,22 +52,22 @@ def test_agrees_with_clipping_in_floats(jacobian, bound):
     np.testing.assert_allclose(total, expected, atol=1e-7 * bound)
 
 
-def test_scores_times_rows_are_the_same_without_being_made():
+def test_scores_times_columns_are_the_same_without_being_made():
     rng = np.random.default_rng(0)
-    rows, scores = rng.normal(size=(5000, 4)), rng.normal(size=5000)
-    rows[7], rows[8, 1], scores[9], scores[10] = 0.0, np.nan, np.inf, 1e300
-    jacobian = np.ascontiguousarray((scores[:, None] * rows).T)
+    columns, scores = rng.normal(size=(4, 5000)), rng.normal(size=5000)
+    columns[:, 7], columns[1, 8], scores[9], scores[10] = 0.0, np.nan, np.inf, 1e300
+    jacobian = scores * columns
     jacobian[:, [8, 9, 10]] = 0.0
     apart = clipped_gradient_total(jacobian, 1.0)
-    huge = rows[10] / np.linalg.norm(rows[10]) * LEVELS
-    together = clipped_row_total(scores, rows, row_lengths(rows), 1.0)
+    huge = columns[:, 10] / np.linalg.norm(columns[:, 10]) * LEVELS
+    together = clipped_score_total(scores, columns, column_lengths(columns), 1.0)
     np.testing.assert_allclose(together, apart + huge, atol=1e5)
 
 
 def test_an_underflowing_length_is_not_a_way_around_the_clip():
-    # squares of the row underflow, the gradient is 1e30
-    rows = np.array([[1e-170, 0.0]])
-    total = clipped_row_total(np.array([1e200]), rows, row_lengths(rows), 1.0)
+    # squares of the column underflow, the gradient is 1e30
+    columns = np.array([[1e-170], [0.0]])
+    total = clipped_score_total(np.array([1e200]), columns, column_lengths(columns), 1.0)
     assert total[0] == pytest.approx(LEVELS, rel=1e-6)
     assert length(total) <= LEVELS**2
 
