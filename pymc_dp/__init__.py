@@ -27,13 +27,16 @@ from pymc_dp.regression import (
     regression_statistics,
 )
 from pymc_dp.sampling import sample
-from pymc_dp.steps import DPPenalty, GibbsSS, NormalX, RecordGibbs
+from pymc_dp.steps import DPHMC, DPMALA, DPPenalty, GibbsSS, NormalX, RecordGibbs
 from pymc_dp.steps.curator import privacy_spent
 from pymc_dp.tuning import clip_fraction, suggest
+from pymc_dp.tuning_hmc import suggest_hmc
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DPHMC",
+    "DPMALA",
     "ConfidentialDataWarning",
     "CustomMechanism",
     "DPPenalty",
@@ -68,4 +71,5 @@ __all__ = [
     "regression_statistics",
     "sample",
     "suggest",
+    "suggest_hmc",
 ]

@@ -22,6 +22,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.shape import SpecifyShape
 
+from pymc_dp.additivity import NotAdditiveError, PerRecord, per_record_forms
+
 Vector = NDArray[np.float64]
 Variable = Any  # of a PyTensor graph
 
@@ -109,19 +111,21 @@ class RecordLikelihood:
         self, model: pm.Model, space: FlatSpace, compile_kwargs: dict[str, Any] | None = None
     ) -> None:
         self.n_records = _count_records(model)
+        self.names = ", ".join(repr(rv.name) for rv in model.observed_RVs)
         total = _per_record_logp(model)
-        self._sources, self._axes = _confidential_arrays(total, model, self.n_records)
+        self._sources, self.axes = _confidential_arrays(total, model, self.n_records)
         _refuse_confidential_prior(model, self.n_records)
         self.moves_with = space.coordinates(
             [value for value in space.values if value in set(ancestors([total]))]
         )
         rows = [
-            _any_length(source, axis)
-            for source, axis in zip(self._sources, self._axes, strict=True)
+            _any_length(source, axis) for source, axis in zip(self._sources, self.axes, strict=True)
         ]
         theta, (flat,) = space.on_vector(
-            [_rebuilt(total, dict(zip(self._sources, rows, strict=True)))]
+            [rebuilt(total, dict(zip(self._sources, rows, strict=True)))]
         )
+        self.graph = (theta, rows, flat)
+        _refuse_mixed_records(flat, rows, self.axes)
         self._logp = pytensor.function(
             [theta, *rows], flat, on_unused_input="ignore", **(compile_kwargs or {})
         )
@@ -132,8 +136,8 @@ class RecordLikelihood:
 
     def load(self) -> None:
         """Read the data again, as ``pm.set_data`` may have changed it."""
-        self._rows = [np.asarray(_value(source)) for source in self._sources]
-        lengths = {rows.shape[axis] for rows, axis in zip(self._rows, self._axes, strict=True)}
+        self.data = [np.asarray(_value(source)) for source in self._sources]
+        lengths = {rows.shape[axis] for rows, axis in zip(self.data, self.axes, strict=True)}
         if lengths != {self.n_records}:
             raise ValueError(
                 f"The model had {self.n_records} records when the step was made and now has "
@@ -142,7 +146,7 @@ class RecordLikelihood:
 
     def __call__(self, theta: Vector) -> Vector:
         """Log-likelihood of all records."""
-        return self._evaluate(theta, self._rows)
+        return self._evaluate(theta, self.data)
 
     def batch(self, theta: Vector, index: NDArray[np.int64]) -> Vector:
         """Log-likelihood of some records."""
@@ -152,16 +156,23 @@ class RecordLikelihood:
         with np.errstate(all="ignore"):  # a warning would tell that some record is out of range
             return self._logp(theta, *rows)
 
+    def part(self, records: slice) -> list[NDArray[Any]]:
+        """Confidential arrays of consecutive records."""
+        return [
+            np.ascontiguousarray(rows[(slice(None),) * axis + (records,)])
+            for rows, axis in zip(self.data, self.axes, strict=True)
+        ]
+
     def rows(self, index: NDArray[np.int64]) -> list[NDArray[Any]]:
         """Take the confidential arrays of some records."""
         return [
             np.ascontiguousarray(rows.take(index, axis=axis))
-            for rows, axis in zip(self._rows, self._axes, strict=True)
+            for rows, axis in zip(self.data, self.axes, strict=True)
         ]
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        state["_rows"] = None
+        state["data"] = None
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -174,11 +185,32 @@ def compile_prior(
     model: pm.Model, space: FlatSpace, compile_kwargs: dict[str, Any] | None = None
 ) -> Callable[[Vector], float]:
     """Log-density of the public part: priors with their Jacobians, and potentials."""
-    prior = model.logp(vars=[*model.free_RVs, *model.potentials], jacobian=True)
-    theta, (flat,) = space.on_vector([prior])
+    theta, (flat,) = space.on_vector([_log_prior(model)])
     function = pm.compile([theta], flat, **(compile_kwargs or {}))
     function.trust_input = True
     return function
+
+
+def compile_prior_gradient(
+    model: pm.Model, space: FlatSpace, compile_kwargs: dict[str, Any] | None = None
+) -> Callable[[Vector], Vector]:
+    """Gradient of the public part's log-density."""
+    theta, (flat,) = space.on_vector([_log_prior(model)])
+    try:
+        gradient = pt.grad(flat, theta, disconnected_inputs="ignore")
+        function = pm.compile([theta], gradient, on_unused_input="ignore", **(compile_kwargs or {}))
+    except (NotImplementedError, TypeError, ValueError) as error:
+        names = ", ".join(repr(rv.name) for rv in [*model.free_RVs, *model.potentials])
+        raise ValueError(
+            f"The prior of {names} has no gradient ({error}): write it with differentiable "
+            "operations, or use pymc_dp.DPPenalty, which needs none."
+        ) from error
+    function.trust_input = True
+    return function
+
+
+def _log_prior(model: pm.Model) -> Variable:
+    return model.logp(vars=[*model.free_RVs, *model.potentials], jacobian=True)
 
 
 def is_public(variable: Variable, model: pm.Model) -> bool:
@@ -265,7 +297,7 @@ def _any_length(source: Variable, axis: int) -> Variable:
     return pt.tensor(dtype=source.type.dtype, shape=tuple(shape))
 
 
-def _rebuilt(output: Variable, swap: dict[Variable, Variable]) -> Variable:
+def rebuilt(output: Variable, swap: dict[Variable, Variable]) -> Variable:
     """Graph with leaves replaced and every node made anew, so that no static length stays."""
     made = dict(swap)
     for node in FunctionGraph(outputs=[output], clone=False).toposort():
@@ -301,6 +333,20 @@ def _refuse_confidential_prior(model: pm.Model, n_records: int) -> None:
                 )
 
 
+def _refuse_mixed_records(logp: Variable, rows: Sequence[Variable], axes: Sequence[int]) -> None:
+    """Read from the graph, where it has known operations, that row i is a function of record i."""
+    try:
+        form = per_record_forms(logp, dict(zip(rows, axes, strict=True)))[logp]
+    except NotAdditiveError:
+        return  # left to the numerical check
+    if form != PerRecord(0):
+        raise ValueError(
+            "The log-likelihood's rows do not belong to one record each (records are added up, "
+            "picked or put in another order inside the model), so a single record's influence "
+            "cannot be bounded: write the model so that row i is a function of record i."
+        )
+
+
 def _check_records_apart(likelihood: RecordLikelihood, theta: Vector) -> None:
     """Change every second record and see that the others' log-likelihood stays."""
     n = likelihood.n_records
@@ -314,7 +360,7 @@ def _check_records_apart(likelihood: RecordLikelihood, theta: Vector) -> None:
     index = np.where(changed, np.roll(np.arange(n), 2), np.arange(n))
     swapped = likelihood.rows(index)
     moved = [
-        _jitter(rows, changed, axis) for rows, axis in zip(swapped, likelihood._axes, strict=True)
+        _jitter(rows, changed, axis) for rows, axis in zip(swapped, likelihood.axes, strict=True)
     ]
     for rows in (swapped, moved):
         after = likelihood._evaluate(theta, rows)

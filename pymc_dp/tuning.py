@@ -12,7 +12,7 @@ from pymc_dp.accounting.budget import Neighbours, PrivacyBudget, record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
 from pymc_dp.kernels.penalty import clipped_count
 from pymc_dp.likelihood import FlatSpace, RecordLikelihood, compile_prior
-from pymc_dp.steps.dp_penalty import DPPenalty
+from pymc_dp.steps.penalty import PenaltyStep
 
 _NORMAL_99 = 2.576  # 99% of normal values lie within this many standard deviations
 
@@ -122,7 +122,7 @@ class ClipFraction(NamedTuple):
 
 
 def clip_fraction(
-    step: DPPenalty,
+    step: PenaltyStep,
     budget: PrivacyBudget,
     *,
     share: float = 0.05,
@@ -134,7 +134,7 @@ def clip_fraction(
 
     Parameters
     ----------
-    step : DPPenalty
+    step : DPPenalty or DPHMC
         The step to be tried, perhaps one made for trial only.
     budget : PrivacyBudget
         Pays for it.
@@ -176,7 +176,7 @@ def clip_fraction(
     for move in range(moves):
         theta = starts[move % len(starts)]
         proposal = step.propose(theta, rng)
-        bound = step.clip_logp * float(np.linalg.norm(proposal - theta))
+        bound = step.bound(step.move_length(theta, proposal))
         count += clipped_count(step.likelihood(proposal), step.likelihood(theta), bound)
     sd = queries.noise_multiplier * moves
     total = step.likelihood.n_records * moves

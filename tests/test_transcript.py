@@ -40,7 +40,7 @@ def ugly_data_set(n=60):
     return 100 * X, y
 
 
-def watch(model, release, monkeypatch, caplog, **kwargs):
+def watch(model, release, monkeypatch, caplog, cls=pmdp.DPPenalty, **kwargs):
     """Everything a bystander sees of a run."""
     shown = []
     monkeypatch.setattr(noise, "release", release)
@@ -49,7 +49,7 @@ def watch(model, release, monkeypatch, caplog, **kwargs):
     )
     with model:
         # little noise, so that moves are accepted
-        step = pmdp.DPPenalty(epsilon=200, delta=1e-3, chains=2, **kwargs)
+        step = cls(**({"epsilon": 200, "delta": 1e-3, "chains": 2} | kwargs))
     caplog.clear()
     with model, caplog.at_level(logging.DEBUG), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -101,13 +101,19 @@ def player(transcript):
     return play
 
 
+HMC = {"cls": pmdp.DPHMC, "clip_grad": 1.0, "step_size": 0.1, "n_leapfrog": 3, "epsilon": 2000}
 VARIANTS = {
     "joint": {},
     "component": {"proposal": "component"},
     "guided": {"proposal": "guided"},
     "tempered": {"tempering": 0.5},
     "batch": {"batch_size": 20, "tempering": 0.2},
+    "hmc": HMC,
+    "hmc, dense mass": HMC | {"inverse_mass": np.eye(3) + 0.5, "step_size": 0.08},
+    "hmc, wild": HMC | {"step_size": 1e200},  # trajectories leave the floating-point numbers
+    "mala": {"cls": pmdp.DPMALA, "clip_grad": 1.0, "step_size": 0.15},
 }
+LOOKS = {"hmc": 4 * 2 + 1, "hmc, dense mass": 4 * 3 + 1, "hmc, wild": 2, "mala": 2 * 2 + 1}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -119,13 +125,18 @@ def test_other_data_with_the_same_answers_gives_the_same_run(variant, monkeypatc
         first = watch(logistic(*one_data_set()), release, patch, caplog, **kwargs)
     with monkeypatch.context() as patch:
         second = watch(logistic(*ugly_data_set()), player(transcript), patch, caplog, **kwargs)
-    assert len(transcript) == 2 * 45
-    assert 0 < float(first["tree"].sample_stats["accepted"].mean()) < 1
+    assert len(transcript) == 2 * 45 * LOOKS.get(variant, 1)
+    stats = first["tree"].sample_stats
+    if variant == "hmc, wild":
+        assert stats["diverging"].all()
+    else:
+        assert 0 < float(stats["accepted"].mean()) < 1
     assert_same_run(first, second)
 
 
-def test_the_number_of_records_does_not_show_under_add_remove(monkeypatch, caplog):
-    kwargs = {"clip_logp": 2.0, "step_size": 0.3, "neighbours": "add_remove"}
+@pytest.mark.parametrize("variant", ["joint", "hmc"])
+def test_the_number_of_records_does_not_show_under_add_remove(variant, monkeypatch, caplog):
+    kwargs = {"clip_logp": 2.0, "step_size": 0.3, "neighbours": "add_remove"} | VARIANTS[variant]
     transcript = []
     with monkeypatch.context() as patch:
         first = watch(logistic(*one_data_set()), recorder(transcript), patch, caplog, **kwargs)

@@ -22,8 +22,9 @@ class PrivacySpent(tuple[float, float]):
     epsilon, delta : float
         Everything claimed from the budget together; ``(inf, 1)`` for a simulation.
     details : dict
-        ``mu`` (or ``batch_fraction``), ``iterations``, ``chains``, ``noise_multiplier``, clip
-        bounds, ``neighbours`` and whether it was a ``simulation``, of the step alone.
+        ``mu`` (or ``batch_fraction``), ``iterations``, ``chains``, ``noise_multiplier`` (and
+        ``gradients`` and ``grad_noise_multiplier``), clip bounds, ``neighbours`` and whether it was
+        a ``simulation``, of the step alone.
     """
 
     details: dict[str, Any]
@@ -68,6 +69,10 @@ class Allowance:
         Reproducible noise and no guarantee, for research.
     noise_multiplier : float, optional
         Noise for a simulation, instead of a guarantee.
+    grad_share : float
+        Part of this step's spending that goes to gradients; 0 for a step that takes none.
+    grad_noise_multiplier : float, optional
+        Noise of the gradients for a simulation, where the step takes some.
     """
 
     def __init__(
@@ -81,11 +86,15 @@ class Allowance:
         neighbours: Neighbours | None = None,
         simulation: bool = False,
         noise_multiplier: float | None = None,
+        grad_share: float = 0.0,
+        grad_noise_multiplier: float | None = None,
     ) -> None:
         if chains < 1 or chains != int(chains):
             raise ValueError(f"chains must be a whole number >= 1, not {chains!r}.")
         _check_one_way(epsilon, delta, budget, simulation, noise_multiplier)
+        _check_gradients(grad_share, noise_multiplier, grad_noise_multiplier)
         self.simulation, self.noise_multiplier = simulation, noise_multiplier
+        self.grad_share, self.grad_noise_multiplier = float(grad_share), grad_noise_multiplier
         self.chains = int(chains)
         if budget is None and epsilon is not None and delta is not None:
             budget = PrivacyBudget(epsilon, delta, neighbours=neighbours or "substitute")
@@ -107,31 +116,38 @@ class Allowance:
         self._close()
 
     def _close(self) -> None:
-        self._looks: Iterator[int] = iter(())
+        self._looks: list[Iterator[int]] = []
         self._owner = -1
         self.generator: np.random.Generator | None = None
 
     def open(
-        self, iterations: int, rng: np.random.Generator, fraction: float = 1.0
-    ) -> GaussianQueries:
+        self,
+        iterations: int,
+        rng: np.random.Generator,
+        fraction: float = 1.0,
+        gradients: int = 0,
+    ) -> list[GaussianQueries]:
         """Claim a chain's part before its data is touched, and grant that many looks.
 
         Parameters
         ----------
         iterations : int
-            Looks at the data that the chain will take, tuning included.
+            Iterations of the chain, tuning included, each of which looks at one log-ratio.
         rng : numpy.random.Generator
             The chain's generator, from which a simulation takes its noise.
         fraction : float
             Batch size over number of records.
+        gradients : int
+            Gradients that each iteration looks at.
+
+        Returns
+        -------
+        list of GaussianQueries
+            The log-ratios and, if there are any, the gradients. Their costs add up as in Theorem
+            3.5 of Räisä et al. (2021).
         """
         self._close()
-        if self.noise_multiplier is not None:
-            queries = GaussianQueries(self.noise_multiplier, iterations, fraction)
-        else:
-            assert self.budget is not None
-            part = self.share / self.chains
-            queries = self.budget.gaussian_queries(iterations, part, fraction)
+        queries = self._calibrated(iterations, fraction, gradients)
         if self._books is not None:
             self._books.claim(queries, self._key, lambda claims: True)
             self.generator = rng.spawn(1)[0]
@@ -139,12 +155,38 @@ class Allowance:
             assert self.budget is not None
             self.budget.claim(queries, self._key)
         self._owner = os.getpid()
-        self._looks = iter(range(iterations))
+        self._looks = [iter(range(kind.iterations)) for kind in queries]
         return queries
 
-    def look(self) -> None:
-        """Take one look, or refuse: only the process that claimed may, and only as often."""
-        if self._owner != os.getpid() or next(self._looks, None) is None:
+    def _calibrated(
+        self, iterations: int, fraction: float, gradients: int
+    ) -> list[GaussianQueries]:
+        counts = [iterations, iterations * gradients][: self._kinds]
+        if self.noise_multiplier is not None:
+            noises = [self.noise_multiplier, self.grad_noise_multiplier or 0.0]
+            pairs = zip(noises, counts, strict=False)
+            return [GaussianQueries(noise, count, fraction) for noise, count in pairs]
+        assert self.budget is not None
+        part = self.share / self.chains
+        shares = zip([1 - self.grad_share, self.grad_share], counts, strict=False)
+        return [
+            self.budget.gaussian_queries(count, part * share, fraction) for share, count in shares
+        ]
+
+    @property
+    def _kinds(self) -> int:
+        """How many kinds of looks there are: log-ratios, and perhaps gradients."""
+        return 2 if self.grad_share > 0 else 1
+
+    def look(self, kind: int = 0) -> None:
+        """Take one look, or refuse: only the process that claimed may, and only as often.
+
+        Parameters
+        ----------
+        kind : int
+            0 for a log-ratio, 1 for a gradient.
+        """
+        if self._owner != os.getpid() or next(self._looks[kind], None) is None:
             raise PrivacyError(
                 "This step has not claimed budget for another iteration: run it by pm.sample or "
                 "pymc_dp.sample, which tell it the number of iterations (setup_chain). Claims do "
@@ -165,7 +207,7 @@ class Allowance:
         """Refuse more chains than are left, before the first one starts."""
         if self.budget is None or self._books is not None:
             return
-        used = len(self.budget.claims(self._key))
+        used = len(self.budget.claims(self._key)) // self._kinds
         if used + chains > self.chains:
             raise PrivacyError(
                 f"{chains} chains asked for, {self.chains - used} left of the chains={self.chains} "
@@ -185,15 +227,34 @@ class Allowance:
             details["batch_fraction"] = claims[0].fraction
         else:
             details["mu"] = math.fsum(queries.mu for queries in claims)
+        ratios, gradients = claims[:: self._kinds], claims[1::2] if self._kinds == 2 else []
+        if gradients:
+            details["gradients"] = sum(queries.iterations for queries in gradients)
+            details["grad_noise_multiplier"] = max(one.noise_multiplier for one in gradients)
         return PrivacySpent(
             *pair,
-            iterations=sum(queries.iterations for queries in claims),
-            chains=len(claims),
-            noise_multiplier=max((queries.noise_multiplier for queries in claims), default=0.0),
+            iterations=sum(queries.iterations for queries in ratios),
+            chains=len(ratios),
+            noise_multiplier=max((queries.noise_multiplier for queries in ratios), default=0.0),
             neighbours=self.neighbours,
             simulation=self.simulation,
             **details,
         )
+
+
+def _check_gradients(
+    grad_share: float, noise_multiplier: float | None, grad_noise_multiplier: float | None
+) -> None:
+    if not 0 <= grad_share < 1:
+        raise ValueError(f"grad_share must lie in (0, 1), not {grad_share!r}.")
+    if (grad_noise_multiplier is None) != (noise_multiplier is None or grad_share == 0):
+        raise ValueError(
+            "In a simulation without a guarantee write both noise_multiplier= and "
+            "grad_noise_multiplier=, and otherwise neither."
+        )
+    for noise in (noise_multiplier, grad_noise_multiplier):
+        if noise is not None and not 0 <= noise < math.inf:
+            raise ValueError(f"A noise multiplier must be finite and >= 0, not {noise!r}.")
 
 
 def _check_one_way(

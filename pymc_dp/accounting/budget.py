@@ -132,18 +132,20 @@ class PrivacyBudget:
         noise = batch_noise_multiplier(self.epsilon, self.delta, total, fraction, self.accountant)
         return GaussianQueries(noise, iterations, fraction)
 
-    def claim(self, queries: GaussianQueries, purpose: str) -> None:
-        """Claim queries before they are made.
+    def claim(self, queries: GaussianQueries | Sequence[GaussianQueries], purpose: str) -> None:
+        """Claim queries before they are made: all of those given, or none.
 
         Raises
         ------
         PrivacyError
             If they do not fit beside what was claimed before, or the ledger cannot be written.
         """
-        if not self._ledger.claim(queries, purpose, self._fits):
+        claims = [queries] if isinstance(queries, GaussianQueries) else list(queries)
+        if not self._ledger.claim(claims, purpose, self._fits):
+            looks = sum(one.iterations for one in claims)
             raise PrivacyError(
                 f"{purpose}: the budget of epsilon={self.epsilon}, delta={self.delta} does not "
-                f"cover {queries.iterations} more noisy looks at the data ({self.spent:.6g} is "
+                f"cover {looks} more noisy looks at the data ({self.spent:.6g} is "
                 "spent). A share that was claimed is never given back, not even by a run that "
                 "failed; plan all chains and draws together, in one budget."
             )

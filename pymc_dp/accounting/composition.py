@@ -41,6 +41,8 @@ class GaussianQueries:
     @property
     def mu(self) -> float:
         """Their mu, without counting on subsampling."""
+        if self.noise_multiplier == 0:
+            return math.inf
         return self.iterations / (2 * self.noise_multiplier**2)
 
 

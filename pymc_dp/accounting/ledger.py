@@ -95,20 +95,20 @@ class Ledger:
 
     def claim(
         self,
-        queries: GaussianQueries,
+        claims: Sequence[GaussianQueries],
         purpose: str,
         fits: Callable[[Sequence[GaussianQueries]], bool],
     ) -> bool:
-        """Write a claim if it and all earlier ones fit together; nobody else can in between."""
+        """Write all claims if they and all earlier ones fit; nobody else can in between."""
         with self._open() as db:
             db.execute("BEGIN IMMEDIATE")
-            if not fits([*_read(db), queries]):
+            if not fits([*_read(db), *claims]):
                 db.execute("ROLLBACK")
                 return False
-            db.execute(
+            db.executemany(
                 "INSERT INTO claims (noise_multiplier, iterations, fraction, purpose) "
                 "VALUES (?, ?, ?, ?)",
-                (queries.noise_multiplier, queries.iterations, queries.fraction, purpose),
+                [(one.noise_multiplier, one.iterations, one.fraction, purpose) for one in claims],
             )
             db.execute("COMMIT")
         return True

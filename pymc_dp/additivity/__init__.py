@@ -17,7 +17,7 @@ for one that is linear in totals in :mod:`~pymc_dp.additivity.linear`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pytensor.compile.builders import OpFromGraph
@@ -41,7 +41,14 @@ from pymc_dp.additivity.forms import (
 from pymc_dp.additivity.linear import linear_form
 from pymc_dp.additivity.per_record import form_of_node
 
-__all__ = ["Additive", "NotAdditiveError", "PerRecord", "direct_inputs", "form_of"]
+__all__ = [
+    "Additive",
+    "NotAdditiveError",
+    "PerRecord",
+    "direct_inputs",
+    "form_of",
+    "per_record_forms",
+]
 
 
 def direct_inputs(outputs: Sequence[Any], stop_at: Iterable[Any]) -> list[Any]:
@@ -88,6 +95,36 @@ def form_of(
     """
     forms: Forms = {record: PerRecord(0) for record in records}
     return _propagate(output, forms, fixed, records[0].shape[0])
+
+
+def per_record_forms(output: TensorVariable, axes: Mapping[TensorVariable, int]) -> Forms:
+    """Forms of all variables below `output` that involve records.
+
+    Parameters
+    ----------
+    output : TensorVariable
+        The quantity to analyse.
+    axes : mapping
+        Variables that hold the records, and which of their axes is the record axis.
+
+    Raises
+    ------
+    NotAdditiveError
+        Naming the first operation without a form.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from pymc_dp.additivity import per_record_forms
+    >>> x, scale = pt.matrix("x"), pt.scalar("scale")
+    >>> output = (x / scale).sum(axis=1)
+    >>> per_record_forms(output, {x: 0})[output]
+    PerRecord(axis=0, rows=None)
+    """
+    forms: Forms = {var: PerRecord(axis) for var, axis in axes.items()}
+    first, axis = next(iter(axes.items()))
+    _propagate(output, forms, (), first.shape[axis])
+    return forms
 
 
 def _propagate(

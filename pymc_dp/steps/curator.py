@@ -25,7 +25,7 @@ class CuratorStep(BlockedStep):
     """
 
     default_tune_steps = 0
-    queries_per_iteration = 1
+    gradients_per_iteration = 0
 
     def __init__(
         self,
@@ -58,9 +58,11 @@ class CuratorStep(BlockedStep):
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Claim the whole chain's budget, and only then read the data."""
         super().setup_chain(rng, tune, draws)
-        iterations = (tune + draws) * self.queries_per_iteration
-        queries = self.allowance.open(iterations, self.rng, self.fraction)
-        self.noise_multiplier = queries.noise_multiplier
+        queries = self.allowance.open(
+            tune + draws, self.rng, self.fraction, self.gradients_per_iteration
+        )
+        self.noise_multiplier = queries[0].noise_multiplier
+        self.grad_noise_multiplier = queries[-1].noise_multiplier
         self.likelihood.load()
         self._forget()
 

@@ -1,7 +1,6 @@
 """DP penalty: random-walk Metropolis on noised log-likelihood ratios, corrected for the noise."""
 
-import math
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pymc as pm
@@ -15,19 +14,11 @@ from pymc_dp import noise
 from pymc_dp.accounting.allowance import Allowance
 from pymc_dp.accounting.budget import Neighbours, PrivacyBudget
 from pymc_dp.entropy import system_generator
-from pymc_dp.kernels.penalty import batch_query, clipped_total, log_acceptance
-from pymc_dp.steps.curator import CuratorStep
+from pymc_dp.kernels.penalty import batch_query, log_acceptance
+from pymc_dp.steps.penalty import NoisyRatio, PenaltyStep
 
 Proposal = Literal["joint", "component", "guided"]
 Vector = NDArray[np.float64]
-
-
-class NoisyRatio(NamedTuple):
-    """A noised log-likelihood ratio, the noise in it, and the power it is still to be raised to."""
-
-    log_ratio: float
-    sd: float
-    tempering: float
 
 
 @dataclass_state
@@ -37,7 +28,7 @@ class DPPenaltyState(StepMethodState):
     direction: np.ndarray
 
 
-class DPPenalty(CuratorStep):
+class DPPenalty(PenaltyStep):
     r"""Differentially private Metropolis sampling by the penalty method.
 
     Each iteration proposes a move :math:`\theta'` that does not depend on the data, clips every
@@ -138,8 +129,6 @@ class DPPenalty(CuratorStep):
     ) -> None:
         if proposal not in get_args(Proposal):
             raise ValueError(f"proposal must be one of {get_args(Proposal)}, not {proposal!r}.")
-        if not (0 < clip_logp < np.inf and 0 < tempering <= 1):
-            raise ValueError("clip_logp must be positive and finite, and tempering in (0, 1].")
         allowance = Allowance(
             epsilon=epsilon,
             delta=delta,
@@ -155,26 +144,17 @@ class DPPenalty(CuratorStep):
         super().__init__(
             vars,
             allowance,
+            clip_logp=clip_logp,
+            tempering=tempering,
             model=model,
             rng=rng,
             batch_size=batch_size,
             compile_kwargs=compile_kwargs,
         )
-        if self.paid.size == 0:
-            raise ValueError("The likelihood depends on none of this step's variables.")
-        self.clip_logp, self.tempering, self.proposal = float(clip_logp), float(tempering), proposal
+        self.proposal = proposal
         self.step_size = _step_sizes(step_size, self.space.size)
         self.direction = np.ones(self.space.size)
         self._forget()
-
-    @property
-    def clips(self) -> dict[str, float]:
-        """Bounds on a record's influence, by name."""
-        return {"clip_logp": self.clip_logp}
-
-    def _forget(self) -> None:
-        self._kept: list[tuple[bytes, Vector]] = []
-        self._prior: tuple[bytes, float] | None = None
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Claim the whole chain's budget, and only then read the data."""
@@ -187,12 +167,16 @@ class DPPenalty(CuratorStep):
         theta = self.space.flatten(point)
         proposal, coordinate = self._propose(theta, self.rng)
         before, after = self._prior_here(theta), float(self.log_prior(proposal))
-        noisy = self._noisy_log_ratio(theta, proposal)
+        length = self.move_length(theta, proposal)
+        if self.batch_size is None:
+            noisy = self._noisy_log_ratio(theta, proposal, length)
+        else:
+            noisy = self._batch_log_ratio(theta, proposal, self.bound(length))
         log_accept = log_acceptance(noisy.log_ratio, after - before, noisy.sd, noisy.tempering)
         accepted = bool(-self.rng.standard_exponential() < log_accept)
         if accepted:
             theta = proposal
-            self._prior = (theta.tobytes(), after)
+            self._moved(theta, after)
         elif coordinate is not None:
             self.direction[coordinate] *= -1
         if self.free.size:
@@ -221,17 +205,10 @@ class DPPenalty(CuratorStep):
         proposal[coordinate] += self.step_size[coordinate] * move
         return proposal, coordinate if self.proposal == "guided" else None
 
-    def _noisy_log_ratio(self, theta: Vector, proposal: Vector) -> NoisyRatio:
+    def move_length(self, theta: Vector, proposal: Vector) -> float:
+        """Length of a move, unconstrained."""
         move = proposal - theta
-        bound = self.clip_logp * max(math.sqrt(move @ move), 1e-200)
-        if self.batch_size is not None:
-            return self._batch_log_ratio(theta, proposal, bound)
-        new, old = self.likelihood(proposal), self._log_likelihood(theta)
-        sd = self.noise_multiplier * self.allowance.record_weight
-        total = clipped_total(new, old, bound)
-        level = noise.release(total, sd * noise.LEVELS, self.allowance.generator)
-        self._kept.append((self._seen_by_data(proposal), new))
-        return NoisyRatio(level / noise.LEVELS * bound, sd * bound, self.tempering)
+        return float(np.sqrt(move @ move))
 
     def _batch_log_ratio(self, theta: Vector, proposal: Vector, bound: float) -> NoisyRatio:
         assert self.batch_size is not None
@@ -249,25 +226,6 @@ class DPPenalty(CuratorStep):
         )
         return NoisyRatio(level * unit, self.noise_multiplier * query.sensitivity, 1.0)
 
-    def _log_likelihood(self, theta: Vector) -> Vector:
-        """Log-likelihood at the current point, kept from the iteration that proposed it."""
-        here = self._seen_by_data(theta)
-        for kept, log_likelihood in self._kept:
-            if kept == here:
-                self._kept = [(kept, log_likelihood)]
-                return log_likelihood
-        log_likelihood = self.likelihood(theta)
-        self._kept = [(here, log_likelihood)]
-        return log_likelihood
-
-    def _seen_by_data(self, theta: Vector) -> bytes:
-        return theta[self.likelihood.moves_with].tobytes()
-
-    def _prior_here(self, theta: Vector) -> float:
-        if self._prior is None or self._prior[0] != theta.tobytes():
-            self._prior = (theta.tobytes(), float(self.log_prior(theta)))
-        return self._prior[1]
-
     def _move_free(self, theta: Vector) -> Vector:
         """One Metropolis sweep over the coordinates that only the public part depends on."""
         before = self._prior_here(theta)
@@ -277,7 +235,7 @@ class DPPenalty(CuratorStep):
             after = float(self.log_prior(proposal))
             if np.log(self.rng.uniform()) < after - before:
                 theta, before = proposal, after
-                self._prior = (theta.tobytes(), after)
+                self._moved(theta, after)
         return theta
 
     @staticmethod

@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import beta
 
 import pymc_dp as pmdp
+from pymc_dp import noise
 from pymc_dp.accounting import batch_noise_multiplier, gaussian_sigma
 
 EPSILON, DELTA, ITERATIONS, RUNS = 1.0, 0.01, 2, 30_000
@@ -51,7 +52,8 @@ def attack(records, noise_multiplier, seed, **kwargs):
 
 def epsilon_lower_bound(with_record, without):
     """Choose a threshold on one half of the runs, bound the error rates on the other."""
-    half = RUNS // 2
+    runs = len(without)
+    half = runs // 2
 
     def epsilon(true, false, n, sure):
         hits, alarms = np.sum(true), np.sum(false)
@@ -63,7 +65,7 @@ def epsilon_lower_bound(with_record, without):
     best = max(
         thresholds, key=lambda t: epsilon(with_record[:half] > t, without[:half] > t, half, False)
     )
-    return epsilon(with_record[half:] > best, without[half:] > best, RUNS - half, True)
+    return epsilon(with_record[half:] > best, without[half:] > best, runs - half, True)
 
 
 REST = np.zeros(9)
@@ -96,3 +98,71 @@ def test_too_little_noise_is_found():
 def test_not_more_than_claimed_is_learned_from_batches():
     noise_multiplier = batch_noise_multiplier(EPSILON, DELTA, ITERATIONS, 0.5)
     assert audited("substitute", noise_multiplier, batch_size=5) <= EPSILON
+
+
+# --- DPHMC: two noised gradients and a noised ratio an iteration ---------------------------------
+
+HMC_RUNS, HMC_LOOKS = 12_000, 3
+
+
+def attack_hmc(records, noise_multiplier, grad_noise_multiplier, seed, monkeypatch):
+    """Scores of many runs of one iteration, from all that left through the door."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        pm.Normal("y", mu, 1, observed=records)
+        step = pmdp.DPMALA(
+            simulation=True,
+            noise_multiplier=noise_multiplier,
+            grad_noise_multiplier=grad_noise_multiplier,
+            clip_logp=1.0,
+            clip_grad=1.0,
+            step_size=0.5,
+        )
+    step.setup_chain(np.random.default_rng(seed), 0, HMC_RUNS)
+    seen, places = [], []
+    release, total, ratio = noise.release, step.gradients.total, step._noisy_log_ratio
+
+    def record(value, sd, simulation):
+        seen.append((release(value, sd, simulation) / noise.LEVELS, sd / noise.LEVELS))
+        return round(seen[-1][0] * noise.LEVELS)
+
+    monkeypatch.setattr(noise, "release", record)
+    step.gradients.total = lambda theta, bound: places.append(theta[0]) or total(theta, bound)
+    step._noisy_log_ratio = lambda theta, end, length: (
+        places.append((theta[0], end[0])) or ratio(theta, end, length)
+    )
+    scores = np.zeros(HMC_RUNS)
+    start = model.initial_point()
+    for run in range(HMC_RUNS):
+        seen.clear()
+        places.clear()
+        step.step(start)
+        for place, (answer, sd) in zip(places, seen, strict=True):
+            if np.ndim(place):
+                before, after = place
+                slope = (before**2 - after**2) / 2 / abs(after - before)
+                sign = np.sign(after - before)
+            else:
+                slope, sign = -place, 1.0
+            # the attacker knows the other records, all zero, and takes their part away
+            scores[run] += sign * (answer - REST.size * np.clip(slope, -1, 1)) / sd**2
+    return scores
+
+
+def audited_hmc(factor, monkeypatch):
+    noise_multiplier = factor * gaussian_sigma(EPSILON, DELTA, 1.0, HMC_LOOKS)
+    one, other = NEIGHBOURS["substitute"]
+    pairs = [
+        attack_hmc(records, noise_multiplier, noise_multiplier, seed, monkeypatch)
+        for seed, records in enumerate((one, other))
+    ]
+    return epsilon_lower_bound(*pairs)
+
+
+def test_not_more_than_claimed_is_learned_from_hmc(monkeypatch):
+    assert 0.3 * EPSILON < audited_hmc(1.0, monkeypatch) <= EPSILON
+
+
+@pytest.mark.calibrate
+def test_too_little_noise_of_hmc_is_found(monkeypatch):
+    assert audited_hmc(0.6, monkeypatch) > EPSILON

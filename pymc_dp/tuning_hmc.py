@@ -1,0 +1,340 @@
+"""Settings for DPHMC from synthetic data: the sampler is tried where nothing is confidential."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from pymc_dp.accounting.budget import Neighbours, record_weight
+from pymc_dp.accounting.gaussian import gaussian_mu
+from pymc_dp.gradients import RecordGradients
+from pymc_dp.kernels.gradient import clipped_gradient_total
+from pymc_dp.kernels.penalty import clipped_total
+from pymc_dp.likelihood import FlatSpace, RecordLikelihood, compile_prior, compile_prior_gradient
+from pymc_dp.noise import LEVELS
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+_TRIALS = 96  # single iterations by which a setting is judged
+_RECORDS = 4000  # synthetic records that are used
+
+
+class HMCSuggestion(NamedTuple):
+    """Settings for :class:`~pymc_dp.DPHMC`; ``draws`` is for each chain."""
+
+    clip_logp: float
+    clip_grad: float
+    grad_scale: float
+    grad_share: float
+    step_size: float
+    n_leapfrog: int
+    inverse_mass: Matrix
+    draws: int
+    acceptance: float
+    effective_draws: float
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The part to write into the step, ``DPHMC(..., **found.settings)``."""
+        told = self._asdict()
+        return {name: told[name] for name in list(told)[:7]}
+
+
+def suggest_hmc(
+    epsilon: float,
+    delta: float,
+    *,
+    n: int,
+    synthetic: pm.Model | None = None,
+    dim: int | None = None,
+    prior_sd: float = 1.0,
+    chains: int = 4,
+    neighbours: Neighbours = "substitute",
+    start: dict[str, Any] | None = None,
+    random_seed: int = 0,
+) -> HMCSuggestion:
+    """Propose settings for DP-HMC without looking at the confidential data.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee for all chains together.
+    n : int
+        Number of confidential records (roughly, if it is not public).
+    synthetic : pymc.Model, optional
+        The same model with simulated or public records observed, some thousands at least. It is
+        read freely: never pass the confidential data here.
+    dim, prior_sd : int, float
+        Without synthetic data, the number of unconstrained parameters and the prior's standard
+        deviation; a record is then taken to tell as much as the prior does.
+    chains : int
+        Number of chains.
+    neighbours : {"substitute", "add_remove"}
+        Neighbour relation.
+    start : dict, optional
+        Public point (as of ``model.initial_point()``) to look for the synthetic posterior from.
+    random_seed : int
+        Of the trials.
+
+    Returns
+    -------
+    HMCSuggestion
+        ``effective_draws`` is a forecast for all chains together, the way from the start not
+        counted; below a hundred or so, the budget is too small for sampling.
+
+    Notes
+    -----
+    Synthetic records are weighted up to n. Their posterior is sampled by plain HMC, and its
+    covariance becomes the inverse mass. Ratios are clipped at the 98% point of what pairs of its
+    draws show. Gradients are clipped where noise over signal is least, and scaled up by what the
+    clip takes away. Numbers of iterations and steps, step size and split of the budget are then
+    searched one after the other for the most effective draws, by single iterations of the private
+    sampler from draws of the synthetic posterior.
+
+    Examples
+    --------
+    >>> import pymc_dp as pmdp
+    >>> found = pmdp.suggest_hmc(4.0, 1e-6, n=100_000, dim=2)
+    >>> found.effective_draws > 100, found.n_leapfrog >= 1
+    (True, True)
+    """
+    if synthetic is None:
+        if dim is None:
+            raise ValueError("Write synthetic=, a model with simulated records, or dim=.")
+        synthetic = _plain_model(dim, prior_sd)
+    rng = np.random.default_rng(random_seed)
+    target = _Synthetic(synthetic, n, start)
+    with np.errstate(all="ignore"):  # trajectories that diverge
+        draws = target.explored(rng)
+        trial = _Trial(target, draws, math.sqrt(2 * gaussian_mu(epsilon, delta)), neighbours)
+        return trial.searched(chains)
+
+
+def _plain_model(dim: int, prior_sd: float) -> pm.Model:
+    records = prior_sd * np.random.default_rng(0).normal(size=(_RECORDS, dim))
+    with pm.Model() as model:
+        theta = pm.Normal("theta", 0, prior_sd, shape=dim)
+        pm.Normal("y", theta, prior_sd, observed=records)
+    return model
+
+
+class _Synthetic:
+    """Posterior of synthetic records, weighted up to the number of confidential ones."""
+
+    def __init__(self, model: pm.Model, n: int, start: dict[str, Any] | None) -> None:
+        self.space = FlatSpace(model)
+        self.likelihood = RecordLikelihood(model, self.space)
+        if self.likelihood.n_records < 100:
+            raise ValueError("synthetic= needs some thousands of records, a hundred at the least.")
+        self.gradients = RecordGradients(self.likelihood)
+        self.log_prior = compile_prior(model, self.space)
+        self.prior_gradient = compile_prior_gradient(model, self.space)
+        self.weight = n / self.likelihood.n_records
+        self.start = self.space.start if start is None else self.space.flatten(start)
+        self.gradients.prepare(np.eye(self.space.size))
+
+    def log_density(self, theta: Vector) -> float:
+        return self.weight * float(self.likelihood(theta).sum()) + float(self.log_prior(theta))
+
+    def gradient(self, theta: Vector) -> Vector:
+        total = sum(block.sum(axis=1) for block in self.gradients.jacobians(theta))
+        return self.weight * total + self.prior_gradient(theta)
+
+    def explored(self, rng: np.random.Generator, rounds: int = 3, length: int = 120) -> Matrix:
+        """Draws of the posterior by plain HMC, its mass learnt round by round."""
+        found = minimize(
+            lambda t: -self.log_density(t),
+            self.start,
+            jac=lambda t: -self.gradient(t),
+            method="BFGS",
+        )
+        theta, root = found.x, np.linalg.cholesky(_symmetric(found.hess_inv))
+        step_size, draws = 0.3, np.empty((0, theta.size))
+        for turn in range(rounds):
+            kept = []
+            for _ in range(length * (turn + 1)):
+                theta, accepted = self._move(theta, root, step_size, rng)
+                step_size *= math.exp(0.05 * (accepted - 0.8))
+                kept.append(theta)
+            draws = np.array(kept[len(kept) // 3 :])
+            root = np.linalg.cholesky(_symmetric(np.cov(draws.T).reshape(theta.size, -1)))
+        return draws
+
+    def _move(
+        self, theta: Vector, root: Matrix, step_size: float, rng: np.random.Generator
+    ) -> tuple[Vector, bool]:
+        momentum = rng.normal(size=theta.size)
+        steps = int(rng.integers(3, 12))
+        place, speed = theta, momentum + step_size / 2 * root.T @ self.gradient(theta)
+        for turn in range(steps):
+            place = place + root @ (step_size * speed)
+            kick = step_size / 2 if turn == steps - 1 else step_size
+            speed = speed + kick * root.T @ self.gradient(place)
+        gain = self.log_density(place) - self.log_density(theta)
+        gain += (momentum @ momentum - speed @ speed) / 2
+        accepted = bool(-rng.standard_exponential() < gain)
+        return (place if accepted else theta), accepted
+
+
+def _symmetric(matrix: Matrix) -> Matrix:
+    scale = np.sqrt(np.diag(matrix))
+    return (matrix + matrix.T) / 2 + 1e-9 * np.diag(scale**2)
+
+
+class _Setting(NamedTuple):
+    log_iterations: float
+    log_steps: float
+    log_path: float
+    share: float
+
+
+class _Trial:
+    """The private sampler, tried on a synthetic posterior one iteration at a time."""
+
+    def __init__(
+        self, target: _Synthetic, draws: Matrix, root_mu: float, neighbours: Neighbours
+    ) -> None:
+        self.target, self.root_mu = target, root_mu
+        self.mass = _symmetric(np.cov(draws.T).reshape(target.space.size, -1))
+        self.root = np.linalg.cholesky(self.mass)
+        self.weight = record_weight(neighbours)
+        rng = np.random.default_rng(1)
+        self.starts = draws[rng.integers(len(draws), size=_TRIALS)]
+        target.gradients.prepare(self.root)
+        self.clip_logp = self._ratio_clip(draws, rng)
+        self.clip_grad, self.grad_scale = self._gradient_clip()
+
+    def _ratio_clip(self, draws: Matrix, rng: np.random.Generator) -> float:
+        sizes = []
+        for one, other in draws[rng.integers(len(draws), size=(24, 2))]:
+            length = np.linalg.norm(np.linalg.solve(self.root, one - other))
+            if length > 0:
+                change = self.target.likelihood(one) - self.target.likelihood(other)
+                sizes.append(np.abs(change) / length)
+        return float(np.quantile(np.concatenate(sizes), 0.98))
+
+    def _gradient_clip(self) -> tuple[float, float]:
+        """Find the bound at which noise is least against what is left of the gradients."""
+        jacobians = [np.hstack(list(self.target.gradients.jacobians(t))) for t in self.starts[:32]]
+        lengths = np.concatenate([np.linalg.norm(j, axis=0) for j in jacobians])
+        whole = np.array([j.sum(axis=1) for j in jacobians])
+        best = (math.inf, 1.0, 1.0)
+        for quantile in (0.05, 0.2, 0.4, 0.6, 0.8, 0.95):
+            bound = float(np.quantile(lengths, quantile))
+            unit = bound / LEVELS
+            clipped = np.array([clipped_gradient_total(j, bound) * unit for j in jacobians])
+            kept = float((clipped * whole).sum() / (whole**2).sum())
+            off = clipped / max(kept, 1e-9) - whole
+            # noise of, say, a thousand gradients, and what no factor mends
+            noise = self.weight * bound / max(kept, 1e-9) * math.sqrt(1000) / self.root_mu
+            size = whole.shape[1] * noise**2 + self.target.weight**2 * (off**2).sum(axis=1).mean()
+            if kept > 0 and size < best[0]:
+                best = (size, bound, 1 / kept)
+        return best[1], best[2]
+
+    def searched(self, chains: int) -> HMCSuggestion:
+        """Improve one setting after the other until none does."""
+        starts = [
+            _Setting(math.log(iterations), math.log(steps), path, 0.5)
+            for iterations in (200.0, 800.0)
+            for steps in (1, 3, 9)
+            for path in (-0.2, 0.4)
+        ]
+        tried: dict[_Setting, tuple[float, float]] = {}
+
+        def score(setting: _Setting) -> float:
+            if setting not in tried:
+                tried[setting] = self.forecast(setting)
+            return tried[setting][0]
+
+        here = max(starts, key=score)
+        for width in (1.0, 0.5):
+            improved = True
+            while improved:
+                improved = False
+                for name in _Setting._fields:
+                    move = 0.15 * width if name == "share" else 0.7 * width
+                    for sign in (1, -1):
+                        value = round(getattr(here, name) + sign * move, 9)
+                        there = here._replace(**{name: value})
+                        if _sensible(there) and score(there) > 1.02 * score(here):
+                            here, improved = there, True
+        effective, acceptance = tried[here]
+        iterations, steps, step_size = _plain(here)
+        return HMCSuggestion(
+            clip_logp=self.clip_logp,
+            clip_grad=self.clip_grad,
+            grad_scale=self.grad_scale,
+            grad_share=here.share,
+            step_size=step_size,
+            n_leapfrog=steps,
+            inverse_mass=self.mass,
+            draws=max(1, round(iterations / chains)),
+            acceptance=acceptance,
+            effective_draws=effective,
+        )
+
+    def forecast(self, setting: _Setting) -> tuple[float, float]:
+        """Effective draws and acceptance, from one iteration at each of the starts."""
+        iterations, steps, step_size = _plain(setting)
+        ratio = self.weight * math.sqrt(iterations / (1 - setting.share)) / self.root_mu
+        gradient = self.weight * math.sqrt(iterations * (steps + 1) / setting.share) / self.root_mu
+        rng = np.random.default_rng(2)
+        jumps, chances = np.zeros((len(self.starts), self.root.shape[0])), []
+        for i, theta in enumerate(self.starts):
+            chance, jumps[i] = self._iterate(theta, steps, step_size, ratio, gradient, rng)
+            jumps[i] = chance * jumps[i] ** 2
+            chances.append(chance)
+        moved = np.clip(jumps.mean(axis=0) / 2, 1e-9, 1.0)  # one less the autocorrelation
+        effective = iterations / np.mean((2 - moved) / moved)
+        return float(effective), float(np.mean(chances))
+
+    def _iterate(
+        self,
+        theta: Vector,
+        steps: int,
+        step_size: float,
+        ratio_noise: float,
+        grad_noise: float,
+        rng: np.random.Generator,
+    ) -> tuple[float, Vector]:
+        target, root = self.target, self.root
+        momentum = rng.normal(size=theta.size)
+
+        def force(place: Vector) -> Vector:
+            total = target.weight / LEVELS * target.gradients.total(place, self.clip_grad)
+            noisy = total + grad_noise * rng.normal(size=theta.size)
+            return self.grad_scale * self.clip_grad * noisy + root.T @ target.prior_gradient(place)
+
+        move, speed = np.zeros(theta.size), momentum + step_size / 2 * force(theta)
+        for turn in range(steps):
+            move = move + step_size * speed
+            place = theta + root @ move
+            if not np.all(np.isfinite(place)) or np.abs(move).max() > 1e6:
+                return 0.0, move
+            speed = speed + (step_size / 2 if turn == steps - 1 else step_size) * force(place)
+        bound = self.clip_logp * float(np.linalg.norm(move))
+        total = clipped_total(target.likelihood(place), target.likelihood(theta), bound)
+        sd = ratio_noise * bound
+        gain = target.weight * total / LEVELS * bound + sd * rng.normal() - sd**2 / 2
+        gain += float(target.log_prior(place) - target.log_prior(theta))
+        gain += (momentum @ momentum - speed @ speed) / 2
+        return (math.exp(min(0.0, gain)) if math.isfinite(gain) else 0.0), move
+
+
+def _plain(setting: _Setting) -> tuple[int, int, float]:
+    steps = max(1, round(math.exp(setting.log_steps)))
+    return (
+        max(4, round(math.exp(setting.log_iterations))),
+        steps,
+        math.exp(setting.log_path) / steps,
+    )
+
+
+def _sensible(setting: _Setting) -> bool:
+    iterations, steps, _ = _plain(setting)
+    return 8 <= iterations <= 100_000 and steps <= 64 and 0.05 < setting.share < 0.95
