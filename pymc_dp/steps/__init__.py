@@ -11,7 +11,8 @@ from pymc_dp.steps.record_gibbs import RecordGibbs
 __all__ = ["DPHMC", "DPMALA", "DPPenalty", "GibbsSS", "NormalX", "RecordGibbs"]
 
 # first, because PyMC gives ties to the earlier one and its own Gibbs steps are IDEAL for discrete
-# variables; RecordGibbs is IDEAL for records and their parameters, the others for released regression statistics
+# variables; RecordGibbs is IDEAL for records and parameters of theirs, the others for released
+# regression statistics
 for step in (RecordGibbs, GibbsSS, NormalX):
     if step not in STEP_METHODS:
         STEP_METHODS.insert(0, step)

@@ -249,7 +249,7 @@ def test_learned_while_tuning_and_frozen_afterwards():
         mu = pm.Normal("mu", 0, 2)
         x = pm.Normal("x", mu, 1, shape=5)
         pmdp.Privatized("s", x.sum(), pmdp.Gaussian(sigma=5), observed=3)
-        step = pmdp.RecordGibbs(rng=1)
+        step = pmdp.RecordGibbs(rng=1, rounds=1)
     step.setup_chain(1, 100, 100)
     point = model.initial_point()
     for _ in range(100):
