@@ -19,7 +19,7 @@ from pymc_dp.noise import LEVELS
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-_TRIALS = 96  # single iterations by which a setting is judged
+_TRIALS = 64  # single iterations by which a setting is judged
 _RECORDS = 4000  # synthetic records that are used
 
 
