@@ -249,7 +249,9 @@ class _Trial:
         def score(setting: _Setting) -> float:
             if setting not in tried:
                 tried[setting] = self.forecast(setting)
-            return tried[setting][0]
+            effective, acceptance = tried[setting]
+            # the forecast of a setting that is rarely accepted hangs on few trials
+            return effective * min(1.0, acceptance / 0.15)
 
         here = max(starts, key=score)
         for width in (1.0, 0.5):

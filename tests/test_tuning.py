@@ -73,8 +73,8 @@ def test_clip_fraction_under_add_remove_is_refused():
 
 
 def test_hmc_settings_from_synthetic_data_do_what_is_forecast():
-    found = pmdp.suggest_hmc(8.0, 1e-6, n=10_000, synthetic=logistic(1000, seed=5))
-    model = logistic(10_000, seed=0)
+    found = pmdp.suggest_hmc(8.0, 1e-6, n=40_000, synthetic=logistic(1000, seed=5))
+    model = logistic(40_000, seed=0)
     with model:
         step = pmdp.DPHMC(epsilon=8.0, delta=1e-6, simulation=True, **found.settings)
     accepted = []
