@@ -175,7 +175,7 @@ class _Synthetic:
             kick = step_size / 2 if turn == steps - 1 else step_size
             speed = speed + kick * root.T @ self.gradient(place)
         gain = self.log_density(place) - self.log_density(theta)
-        gain += (momentum @ momentum - speed @ speed) / 2
+        gain += float(momentum @ momentum - speed @ speed) / 2
         accepted = bool(-rng.standard_exponential() < gain)
         return (place if accepted else theta), accepted
 
@@ -324,7 +324,7 @@ class _Trial:
         sd = ratio_noise * bound
         gain = target.weight * total / LEVELS * bound + sd * rng.normal() - sd**2 / 2
         gain += float(target.log_prior(place) - target.log_prior(theta))
-        gain += (momentum @ momentum - speed @ speed) / 2
+        gain += float(momentum @ momentum - speed @ speed) / 2
         return (math.exp(min(0.0, gain)) if math.isfinite(gain) else 0.0), move
 
 
