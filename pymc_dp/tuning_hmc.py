@@ -19,7 +19,7 @@ from pymc_dp.noise import LEVELS
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-_TRIALS = 96  # single iterations by which a setting is judged
+_TRIALS = 64  # single iterations by which a setting is judged
 _RECORDS = 4000  # synthetic records that are used
 
 
@@ -175,7 +175,7 @@ class _Synthetic:
             kick = step_size / 2 if turn == steps - 1 else step_size
             speed = speed + kick * root.T @ self.gradient(place)
         gain = self.log_density(place) - self.log_density(theta)
-        gain += (momentum @ momentum - speed @ speed) / 2
+        gain += float(momentum @ momentum - speed @ speed) / 2
         accepted = bool(-rng.standard_exponential() < gain)
         return (place if accepted else theta), accepted
 
@@ -249,7 +249,9 @@ class _Trial:
         def score(setting: _Setting) -> float:
             if setting not in tried:
                 tried[setting] = self.forecast(setting)
-            return tried[setting][0]
+            effective, acceptance = tried[setting]
+            # the forecast of a setting that is rarely accepted hangs on few trials
+            return effective * min(1.0, acceptance / 0.15)
 
         here = max(starts, key=score)
         for width in (1.0, 0.5):
@@ -322,7 +324,7 @@ class _Trial:
         sd = ratio_noise * bound
         gain = target.weight * total / LEVELS * bound + sd * rng.normal() - sd**2 / 2
         gain += float(target.log_prior(place) - target.log_prior(theta))
-        gain += (momentum @ momentum - speed @ speed) / 2
+        gain += float(momentum @ momentum - speed @ speed) / 2
         return (math.exp(min(0.0, gain)) if math.isfinite(gain) else 0.0), move
 
 

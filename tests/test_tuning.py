@@ -70,3 +70,39 @@ def test_clip_fraction_is_near_the_truth_and_costs_its_share():
 def test_clip_fraction_under_add_remove_is_refused():
     with pytest.raises(ValueError, match="substitute"):
         pmdp.clip_fraction(None, pmdp.PrivacyBudget(1.0, 1e-6, neighbours="add_remove"))
+
+
+def test_hmc_settings_from_synthetic_data_do_what_is_forecast():
+    found = pmdp.suggest_hmc(8.0, 1e-6, n=40_000, synthetic=logistic(1000, seed=5))
+    model = logistic(40_000, seed=0)
+    with model:
+        step = pmdp.DPHMC(epsilon=8.0, delta=1e-6, simulation=True, **found.settings)
+    accepted = []
+    for chain in range(4):
+        step.setup_chain(np.random.default_rng(chain), 0, found.draws)
+        point = {"beta": np.array([1.0, -1.0])}
+        for _ in range(40):
+            point, (stats,) = step.step(point)
+            accepted.append(stats["accepted"])
+    # a wide band: few iterations, and the synthetic posterior is another one
+    assert 0.5 < np.mean(accepted) / found.acceptance < 1.6
+    assert found.effective_draws > 20
+    assert found.draws > 40
+
+
+def test_hmc_settings_need_synthetic_data_or_a_dimension():
+    with pytest.raises(ValueError, match=r"synthetic=.*dim="):
+        pmdp.suggest_hmc(1.0, 1e-6, n=1000)
+    with pytest.raises(ValueError, match="thousands"):
+        pmdp.suggest_hmc(1.0, 1e-6, n=1000, synthetic=logistic(50, seed=1))
+
+
+def test_clip_fraction_of_hmc():
+    budget = pmdp.PrivacyBudget(8.0, 1e-6)
+    with pm.Model():
+        mu = pm.Normal("mu", 0, 1)
+        pm.Normal("y", mu, 1, observed=np.concatenate([np.zeros(6000), np.full(2000, 50.0)]))
+        settings = {"clip_logp": 0.5, "clip_grad": 1, "step_size": 0.1, "n_leapfrog": 2}
+        step = pmdp.DPHMC(budget=budget, share=0.5, inverse_mass=0.01, **settings)
+    found = pmdp.clip_fraction(step, budget, share=0.25, random_seed=1)
+    assert found.fraction == pytest.approx(0.25, abs=6 * found.sd)
