@@ -32,7 +32,7 @@ def draw(folder, rows):
 
 
 def figure_3(folder, rows):
-    figure, axes = plt.subplots(4, 3, figsize=(10, 11.5))
+    figure, axes = plt.subplots(5, 3, figsize=(10, 14))
     for k, name in enumerate(NAMES):
         for method, colour in COLOURS.items():
             own = [row for row in rows if row["method"] == method]
@@ -59,9 +59,18 @@ def figure_3(folder, rows):
         axes[3, k].axhline(0.95, color="grey", ls=":", lw=1)
         axes[3, k].set(xlabel="n  (epsilon 0.1)", ylim=(0, 1.02))
     for axis, label in zip(
-        axes[:, 0], ("KS", "KS", "share of trials", "95% coverage"), strict=True
+        axes[:4, 0], ("KS", "KS", "share of trials", "95% coverage"), strict=True
     ):
         axis.set_ylabel(label)
+    for axis, field in ((axes[4, 0], "mmd"), (axes[4, 1], "s a trial")):
+        for method, colour in COLOURS.items():
+            own = [r for r in rows if r["method"] == method and r["epsilon"] == 0.1]
+            if line := sorted((r["n"], r[field]) for r in own if r[field] > 0):
+                axis.semilogx(*zip(*line, strict=True), color=colour, marker="o", ms=3)
+        axis.set(xlabel="n  (epsilon 0.1)", ylabel=field)
+    axes[4, 0].set_ylabel("MMD to non-private")
+    axes[4, 1].set_ylabel("CPU seconds")
+    axes[4, 2].axis("off")
     axes[0, 2].legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(folder / "figure3.png", dpi=110)

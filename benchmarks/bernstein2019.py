@@ -41,7 +41,8 @@ NU, PSI = 50, 1.0
 PRIOR = NormalInverseGamma(np.zeros(2), PRECISION * np.eye(2), SHAPE, RATE)
 SENSITIVITY = box_sensitivity((-1, 1), (-1, 1)).l1
 MOMENT_SENSITIVITY = 6.0  # ranges of x^4, x^3, x^2 and x over [-1, 1]
-SIZES, EPSILONS = (10, 100, 1000), (0.01, 0.1, 1.0)
+SIZES, EPSILONS = (10, 100, 1000), (0.1, 1.0, 0.01)
+CELLS = tuple((epsilon, n) for epsilon in EPSILONS for n in SIZES)
 NAMES = ("slope", "intercept", "sigma2")
 #: `paper` is the update variant by the paper's loop, `records` has latent records (MCMC-Ind)
 METHODS = ("update", "prior", "noisy", "naive", "non-private", "paper", "records")
@@ -193,11 +194,9 @@ def runner_of(method, n, epsilon):
     return Runner(method, n, SENSITIVITY / (epsilon / 2 if method == "noisy" else epsilon))
 
 
-def calibration(trials, out=None, draws=DRAWS, methods=METHODS):
+def calibration(trials, out=None, draws=DRAWS, methods=METHODS, cells=CELLS):
     """KS statistic of the parameters' quantiles, coverage and MMD; every n, epsilon and method."""
     rows = []
-    cells = [(0.1, n) for n in SIZES]
-    cells += [(e, n) for e in EPSILONS for n in SIZES if e != 0.1]
     for epsilon, n in cells:
         for method in methods:
             if method == "records" and n > MOST_RECORDS:
@@ -285,7 +284,7 @@ def times(dimensions=(2, 5, 10, 20, 50), sizes=(10, 1000, 1_000_000)):
                         start = time.process_time()
                     point, _ = step.step(point)
                 row["paper ms"] = 1e3 * (time.process_time() - start) / repeats
-                if d <= 20:
+                if d <= 20 and n == 1000:
                     nuts = pmdp.GibbsSS().nuts.step
                     q = np.concatenate([np.ravel(point[v.name]) for v in nuts.vars])
                     for i in range(-2, 20):

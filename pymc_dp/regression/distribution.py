@@ -10,11 +10,11 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pymc.distributions.continuous import Continuous
 from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.distributions.shape_utils import rv_size_is_none
 from pymc.pytensorf import normalize_rng_param
 from pymc.vartypes import discrete_types
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.basic import multivariate_normal
 from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
 
@@ -62,9 +62,13 @@ class RegressionStatisticsRV(SymbolicRandomVariable):
         rng, size = normalize_rng_param(rng), normalize_size_param(size)
         mean, cov = _mean_and_cov(layout, normal, *params)
         # by eigenvalues: covariances may be singular, e.g. where x is 0 or 1 and x^2 = x
-        next_rng, draws = multivariate_normal(
-            mean, cov, size=size, rng=rng, method="eigh", return_next_rng=True
+        values, vectors = pt.linalg.eigh(cov)
+        root = vectors * pt.sqrt(pt.maximum(values, 0))
+        batch = () if rv_size_is_none(size) else tuple(size)
+        next_rng, normal_draws = pt.random.normal(
+            size=(*batch, layout.size), rng=rng, return_next_rng=True
         )
+        draws = mean + (root * normal_draws[..., None, :]).sum(axis=-1)
         first = "d" if normal else "a,b"
         op = cls(
             [rng, size, *params],

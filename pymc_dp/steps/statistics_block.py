@@ -19,7 +19,7 @@ from scipy.linalg import lapack
 
 from pymc_dp.intervals import ONCE
 from pymc_dp.kernels.normal_mixture import laplace_variances
-from pymc_dp.mechanisms import DiscreteLaplace, Gaussian, Laplace, Mechanism
+from pymc_dp.mechanisms import Gaussian, Laplace, Mechanism
 from pymc_dp.regression.distribution import RegressionStatisticsRV
 from pymc_dp.release import Release, releases
 
@@ -29,10 +29,9 @@ Array = NDArray[np.float64]
 
 
 def is_normal_mixture(mechanism: Mechanism) -> bool:
-    """Whether the noise is normal given its variance.
+    """Whether the noise is normal given its variance, and nothing happened to it afterwards.
 
-    On a continuous statistic the densities of discrete Laplace and Gaussian noise are, as
-    functions of the statistic, those of the continuous ones.
+    Discrete noise on regression statistics is already declared as its continuous kin.
     """
     return type(mechanism) in (Laplace, Gaussian)
 
@@ -73,7 +72,7 @@ class StatisticsBlock:
         )
         self.laplace = np.concatenate(
             [
-                np.full(size, isinstance(r.mechanism, Laplace | DiscreteLaplace))
+                np.full(size, isinstance(r.mechanism, Laplace))
                 for r, size in zip(found, sizes, strict=True)
             ]
         )

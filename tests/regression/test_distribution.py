@@ -148,6 +148,7 @@ def test_singular_law_can_be_drawn():
     moments = sample_moments(np.array([[0.0], [1.0]]))
     rv = pmdp.RegressionStatistics.dist(20, [0.5, 1.0], 0.4, moments)
     draws = pm.draw(rv, 5, random_seed=1, mode=ONCE)
+    assert np.all(np.isfinite(draws))
     np.testing.assert_allclose(draws[:, 0], draws[:, 1], atol=1e-6)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 import pymc_dp as pmdp
 from pymc_dp.regression import FixedMoments, InverseWishart, NormalMoments
+from pymc_dp.release import releases
 from pymc_dp.steps.conjugacy import normal_inverse_gamma, normal_inverse_wishart
 from tests.checks import assert_mean_and_sd, assert_same_distribution
 from tests.oracles.linear import condition_normal
@@ -52,23 +53,30 @@ def test_gaussian_noise_is_exact():
                     released, sigma, N, M2, M4, (1.5, 3, 2), SLOPES, VARIANCES
                 )
             )
-            posterior = draw(model, draws=2500, tune=400, step=step)
+            posterior = draw(model, draws=1500, tune=400, step=step)
             slope = values(posterior, "slope")[..., 0]
             assert_same_distribution(slope, lambda x, exact=exact: exact.cdf("slope", x))
             sigma2 = values(posterior, "sigma2")
             assert_same_distribution(sigma2, lambda x, exact=exact: exact.cdf("sigma2", x))
 
 
-@pytest.mark.parametrize("noise", [pmdp.Laplace, pmdp.DiscreteLaplace])
-def test_laplace_noise_is_exact(noise):
-    weights, released = np.array([0.5, 1.0, 0.25]), 60
+def test_laplace_noise_is_exact():
+    """Of the sum of xy alone: the noise of the two others says nothing."""
     exact = weigh_log_grid(
-        laplace_release_posterior(released, 8, weights, N, M2, M4, (1.5, 3, 2), SLOPES, VARIANCES)
+        laplace_release_posterior(30.0, 8, [0, 1, 0], N, M2, M4, (1.5, 3, 2), SLOPES, VARIANCES)
     )
-    model = small_model(noise(scale=8), released, statistic=lambda s: (s * weights).sum())
-    posterior = draw(model, draws=3000, tune=500)
+    model = small_model(pmdp.Laplace(scale=[1e6, 8, 1e6]), [0.0, 30.0, 0.0])
+    posterior = draw(model, draws=1500, tune=400)
     assert_same_distribution(values(posterior, "slope")[..., 0], lambda x: exact.cdf("slope", x))
     assert_same_distribution(values(posterior, "sigma2"), lambda x: exact.cdf("sigma2", x))
+
+
+def test_integer_noise_becomes_its_continuous_kin():
+    model = small_model(pmdp.DiscreteLaplace(scale=8), [24, 21, 70])
+    [release] = releases(model)
+    assert repr(release.mechanism) == "Laplace(scale=8.)"
+    model = small_model(pmdp.DiscreteGaussian(sigma=[1.0, 2.0, 3.0]), [24, 21, 70])
+    assert repr(releases(model)[0].mechanism) == "Gaussian(sigma=[1. 2. 3.])"
 
 
 def test_statistics_follow_their_conditional():
@@ -121,27 +129,17 @@ def hierarchical_model(multivariate=False):
     return model
 
 
-@pytest.mark.parametrize("multivariate", [False, True])
+@pytest.mark.parametrize("multivariate", [False, pytest.param(True, marks=pytest.mark.calibrate)])
 def test_paper_mode_agrees_with_an_independent_run(multivariate):
     with hierarchical_model(multivariate) as model:
         step = pmdp.GibbsSS(mode="paper")
     assert step.nuts is None  # both priors were recognised
-    posterior = draw(model, draws=12_000, tune=500, step=step)
+    posterior = draw(model, draws=10_000, tune=500, step=step)
     for (name, k), (mean, sd, error) in PAPER.items():
         found = values(posterior, name)
         assert_mean_and_sd(
             found if k is None else found[..., k], mean, sd, mean_error=error, sd_error=0.004 * sd
         )
-
-
-def test_coherent_mode_is_close_to_the_posterior_with_latent_records():
-    """Within a tenth of a posterior sd: the error of the normal approximation at n = 50."""
-    posterior = draw(hierarchical_model(), draws=2500, tune=700)
-    for (name, k), (mean, sd, _) in INDIVIDUAL.items():
-        found = values(posterior, name)
-        found = found if k is None else found[..., k]
-        assert abs(found.mean() - mean) < 0.1 * sd
-        assert abs(found.std() / sd - 1) < 0.1
 
 
 def test_picked_by_pm_sample():

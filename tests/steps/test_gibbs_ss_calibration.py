@@ -7,9 +7,21 @@ from pymc.pytensorf import compile as pm_compile
 
 import pymc_dp as pmdp
 from pymc_dp.regression import InverseWishart, NormalMoments, regression_statistics, student_moments
-from tests.checks import assert_mean_and_sd, rank_uniformity
+from tests.checks import assert_mean_and_sd, assert_same_distribution, rank_uniformity
+from tests.oracles.regression import laplace_release_posterior
 from tests.sampling import draw, values
-from tests.steps.test_gibbs_ss import INDIVIDUAL, RELEASED
+from tests.steps.test_gibbs_ss import (
+    INDIVIDUAL,
+    M2,
+    M4,
+    RELEASED,
+    SLOPES,
+    VARIANCES,
+    N,
+    hierarchical_model,
+    small_model,
+    weigh_log_grid,
+)
 
 pytestmark = pytest.mark.calibrate
 
@@ -50,7 +62,7 @@ def test_simulation_based_calibration(build):
         names = [model.rvs_to_values[rv].name for rv in parameters]
         rng = np.random.default_rng(2)
         ranks = []
-        for _ in range(200):
+        for _ in range(120):
             *truth, z = simulate()
             pm.set_data({"released": z})
             start = model.initial_point()
@@ -158,3 +170,25 @@ def test_several_holders_share_parameters():
         one, two = found[1, mode], found[2, mode]
         # standard errors from at least 400 effective draws each
         assert abs(one.mean() - two.mean()) < 4.9 * one.std() * np.sqrt(2 / 400)
+
+
+@pytest.mark.parametrize("noise", [pmdp.Laplace, pmdp.DiscreteLaplace])
+def test_linear_combination_with_laplace_noise_is_exact(noise):
+    weights, released = np.array([0.5, 1.0, 0.25]), 60
+    exact = weigh_log_grid(
+        laplace_release_posterior(released, 8, weights, N, M2, M4, (1.5, 3, 2), SLOPES, VARIANCES)
+    )
+    model = small_model(noise(scale=8), released, statistic=lambda s: (s * weights).sum())
+    posterior = draw(model, draws=3000, tune=500)
+    assert_same_distribution(values(posterior, "slope")[..., 0], lambda x: exact.cdf("slope", x))
+    assert_same_distribution(values(posterior, "sigma2"), lambda x: exact.cdf("sigma2", x))
+
+
+def test_coherent_mode_is_close_to_the_posterior_with_latent_records():
+    """Within a tenth of a posterior sd: the error of the normal approximation at n = 50."""
+    posterior = draw(hierarchical_model(), draws=2500, tune=700)
+    for (name, k), (mean, sd, _) in INDIVIDUAL.items():
+        found = values(posterior, name)
+        found = found if k is None else found[..., k]
+        assert abs(found.mean() - mean) < 0.1 * sd
+        assert abs(found.std() / sd - 1) < 0.1
