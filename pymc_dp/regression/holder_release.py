@@ -233,7 +233,7 @@ def regression_release(
     >>> sent = pmdp.regression_release(X, y, bounds, epsilon=1, delta=1e-4).to_json()
     >>> received = pmdp.regression.RegressionRelease.from_json(sent)
     >>> received.n, received.mechanism.noise.round(2)
-    (500, array([9.99, 9.99, 9.99, 9.99, 9.99]))
+    (500, array([9.6, 9.6, 9.6, 9.6, 9.6]))
     """
     X, y = _checked(X, y, bounds)
     layout = holder_layout(X.shape[1], intercept)
