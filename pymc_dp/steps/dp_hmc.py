@@ -101,7 +101,8 @@ class DPHMC(PenaltyStep):
     corrected (it prints :math:`p - s(g + \xi)` for a gradient g of the log-density). K iterations
     look at K ratios and K (L + 1) fresh gradients and cost
     :math:`\mu = K / (2 \tau_l^2) + K (L + 1) / (2 \tau_g^2)`. By default both kinds cost the same
-    in all; the best split found by :func:`~pymc_dp.suggest_hmc` has been from .35 to .65. The paper's steps are jittered over [0, 2) times their mean; a tenth of those hardly move and cost
+    in all; the split that :func:`~pymc_dp.suggest_hmc` finds has been from .35 to .65. The
+    paper's steps are jittered over [0, 2) times their mean; a tenth of those hardly move and cost
     as much, hence the milder default here.
 
     Coordinates that the likelihood does not depend on follow the prior's gradient, at no cost. A
@@ -323,8 +324,8 @@ class DPMALA(DPHMC):
     with the number of records (the thesis's bound holds :math:`(n - 1) \sigma_p^2 L_g^2 / a`). One
     leapfrog step proposes the same move but keeps the momentum, whose change is public once the
     gradients are noised, so the ratio of densities need not be looked at. It pays for a second
-    gradient instead. In ``benchmarks/raisa2021_mala.py`` this dominates the thesis's algorithm, also
-    with the summed gradient bounded.
+    gradient instead. In ``benchmarks/raisa2021_mala.py`` this dominates the thesis's algorithm,
+    also with the summed gradient bounded.
 
     Examples
     --------
