@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numba
 import numpy as np
 
-from pymc_dp.kernels.arrays import inner_cached
+__all__ = ["jit", "lower_cholesky", "normal_from_precision"]
 
-__all__ = ["cholesky", "normal_from_precision"]
+# reassociation lets sums of products be vectorised
+jit = numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
 
 
-@inner_cached
-def cholesky(matrix):  # type: ignore[no-untyped-def]
-    """Replace a symmetric matrix by its lower factor; False where it is not positive definite."""
-    size = len(matrix)
+@jit
+def lower_cholesky(a: Any, out: Any) -> bool:
+    """Write the lower Cholesky factor of `a` into `out`; false where `a` is not positive.
+
+    Both may be the same matrix.
+    """
+    size = a.shape[0]
     for i in range(size):
-        for j in range(i + 1):
-            total = matrix[i, j]
-            for k in range(j):
-                total -= matrix[i, k] * matrix[j, k]
-            if i != j:
-                matrix[i, j] = total / matrix[j, j]
-            elif total > 0.0:
-                matrix[i, i] = np.sqrt(total)
+        for k in range(i + 1):
+            total = a[i, k]
+            for m in range(k):
+                total -= out[i, m] * out[k, m]
+            if i > k:
+                out[i, k] = total / out[k, k]
+            elif total > 0 and total < np.inf:
+                out[i, i] = np.sqrt(total)
             else:
                 return False
-        for j in range(i + 1, size):
-            matrix[i, j] = 0.0
+        out[i, i + 1 :] = 0.0
     return True
 
 
-@inner_cached
+@jit
 def normal_from_precision(rng, precision, shift):  # type: ignore[no-untyped-def]
     """Draw from N(precision^-1 shift, precision^-1); overwrites both, gives the draw in `shift`.
 
     False, and no draw, where the precision is not positive definite.
     """
-    if not cholesky(precision):
+    if not lower_cholesky(precision, precision):
         return False
     size = len(shift)
     for i in range(size):  # L a = shift

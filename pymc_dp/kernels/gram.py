@@ -23,23 +23,21 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from pymc_dp.kernels.cholesky import jit, lower_cholesky
 
 __all__ = [
     "Rows",
     "coordinates",
     "gram_log_density",
     "invert_triangle",
-    "lower_cholesky",
     "matrices",
     "z_terms",
 ]
 
 Array = NDArray[np.float64]
-# reassociation lets sums of products be vectorised
-jit = numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
 
 
 class Rows(NamedTuple):
@@ -73,25 +71,6 @@ class Rows(NamedTuple):
     integrated: bool
     matrix: Array
     nu: float
-
-
-@jit
-def lower_cholesky(a: Any, out: Any) -> bool:
-    """Write the lower Cholesky factor of `a` into `out`; false where `a` is not positive."""
-    size = a.shape[0]
-    for i in range(size):
-        for k in range(i + 1):
-            total = a[i, k]
-            for m in range(k):
-                total -= out[i, m] * out[k, m]
-            if i > k:
-                out[i, k] = total / out[k, k]
-            elif total > 0 and total < np.inf:
-                out[i, i] = np.sqrt(total)
-            else:
-                return False
-        out[i, i + 1 :] = 0.0
-    return True
 
 
 @jit

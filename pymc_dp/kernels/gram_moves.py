@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_dp.kernels.cholesky import jit, lower_cholesky
 from pymc_dp.kernels.gram import (
     coordinates,
     gram_log_density,
     invert_triangle,
-    jit,
-    lower_cholesky,
     matrices,
 )
 

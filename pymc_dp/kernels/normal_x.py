@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_dp.kernels.gram import Rows, invert_triangle, jit, lower_cholesky, z_terms
+from pymc_dp.kernels.cholesky import jit, lower_cholesky
+from pymc_dp.kernels.gram import Rows, invert_triangle, z_terms
 from pymc_dp.kernels.gram_moves import bartlett, hamiltonian_move, wishart_move
 from pymc_dp.kernels.normal_mixture import laplace_variances
 

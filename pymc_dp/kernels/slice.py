@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_dp.kernels.arrays import Part, inner, inner_cached
-from pymc_dp.kernels.cholesky import cholesky
+from pymc_dp.kernels.cholesky import lower_cholesky
 
 __all__ = ["make_interweaving", "make_slice"]
 
@@ -197,7 +197,7 @@ def _learn(which, arrays):  # type: ignore[no-untyped-def]
         factor = arrays.cov.copy()
         for i in range(size):
             factor[i, i] += 1e-6 * spread + 1e-300
-        if cholesky(factor):
+        if lower_cholesky(factor, factor):
             before = after = 0.0
             for i in range(size):
                 before += np.log(arrays.factor[i, i]) / size

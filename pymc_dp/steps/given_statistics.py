@@ -12,7 +12,7 @@ from pymc.pytensorf import compile as pm_compile
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.regression.conjugate import NormalInverseGamma, NormalInverseWishart
-from pymc_dp.steps.conjugacy import bare, normal_inverse_gamma, normal_inverse_wishart
+from pymc_dp.steps.regression_priors import bare, normal_inverse_gamma, normal_inverse_wishart
 from pymc_dp.steps.statistics_block import StatisticsBlock
 
 __all__ = ["ConjugateUpdates"]

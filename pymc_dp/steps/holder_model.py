@@ -22,7 +22,7 @@ from pymc_dp.mechanisms import Gaussian, Laplace
 from pymc_dp.privatized import concrete_shape
 from pymc_dp.regression.wishart import CrossProductRV, GramRV
 from pymc_dp.release import Release, releases
-from pymc_dp.steps.conjugacy import (
+from pymc_dp.steps.regression_priors import (
     constant,
     inverse_gamma,
     inverse_wishart,

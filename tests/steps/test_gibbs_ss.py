@@ -7,7 +7,7 @@ import pytest
 import pymc_dp as pmdp
 from pymc_dp.regression import FixedMoments, InverseWishart, NormalMoments
 from pymc_dp.release import releases
-from pymc_dp.steps.conjugacy import normal_inverse_gamma, normal_inverse_wishart
+from pymc_dp.steps.regression_priors import normal_inverse_gamma, normal_inverse_wishart
 from tests.checks import assert_mean_and_sd, assert_same_distribution
 from tests.oracles.linear import condition_normal
 from tests.oracles.regression import (
