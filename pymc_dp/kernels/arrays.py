@@ -41,11 +41,10 @@ class Arrays(NamedTuple):
         shapes directions.
     widths : ndarray
         Widths of the first brackets of slice updates, one a parameter.
-    learned : ndarray
-        Tuning rounds so far.
+    learned, turn : ndarray
+        Rounds so far, of tuning and in all.
     report : ndarray
-        Share of accepted records, summed over the rounds of a call, and the lowest log-ratio of a
-        record.
+        Share of accepted records and the lowest log-ratio of a record, of the last sweep.
     """
 
     theta: NDArray[np.float64]
@@ -60,34 +59,42 @@ class Arrays(NamedTuple):
     factor: NDArray[np.float64]
     widths: NDArray[np.float64]
     learned: NDArray[np.int64]
+    turn: NDArray[np.int64]
     report: NDArray[np.float64]
 
 
-def make_rounds(parts: Sequence[Part], key: str | None) -> Callable[..., None]:
-    """Compile ``rounds(rng, tune, times, *arrays)``: all parts in order, again and again.
+def make_rounds(
+    record_moves: Sequence[Part], others: Sequence[Part], key: str | None
+) -> Callable[..., None]:
+    """Compile ``rounds(rng, tune, times, every, *arrays)``: parts in order, again and again.
+
+    Moves of records are made in every round, or in one of `every`.
 
     Parameters
     ----------
-    parts : sequence of callable
+    record_moves, others : sequence of callable
         Numba-compiled parts.
     key : str or None
         Names the parts and everything they are made of, for PyTensor's cache on disk; None where
         that is not known.
     """
-    calls = "".join(f"        part_{i}(rng, arrays, tune)\n" for i in range(len(parts)))
-    source = _ROUNDS.format(fields=", ".join(Arrays._fields)) + calls
-    names: dict[Any, Any] = {f"part_{i}": part for i, part in enumerate(parts)}
-    names |= {"__name__": __name__, "Arrays": Arrays}
+    names: dict[str, Any] = {"__name__": __name__, "Arrays": Arrays}
+    source = _ROUNDS.format(fields=", ".join(Arrays._fields))
+    for i, part in enumerate([*record_moves, *others]):
+        sweeping = "        if sweeping:\n    " if i < len(record_moves) else ""
+        source += f"{sweeping}        part_{i}(rng, arrays, tune)\n"
+        names[f"part_{i}"] = part
     function = compile_numba_function_src(source, "rounds", names, cache_key=key)
     return numba.njit(function, cache=key is not None)
 
 
 # one flat function: every further layer would be optimised again in full
 _ROUNDS = """
-def rounds(rng, tune, times, {fields}):
+def rounds(rng, tune, times, every, {fields}):
     arrays = Arrays({fields})
-    arrays.report[0], arrays.report[1] = 0.0, 0.0
     for _ in range(times):
         if tune:
             arrays.learned[0] += 1
+        sweeping = arrays.turn[0] % every == 0
+        arrays.turn[0] += 1
 """

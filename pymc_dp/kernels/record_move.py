@@ -56,7 +56,6 @@ def make_record_move(
             for i in range(n):
                 if accepted[i]:
                     table[j, i] = drawn[j, i]
-        arrays.report[0] += total / n
-        arrays.report[1] = min(arrays.report[1], lowest)
+        arrays.report[0], arrays.report[1] = total / n, lowest
 
     return move

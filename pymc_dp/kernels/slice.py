@@ -26,14 +26,13 @@ RESHAPE_EVERY = 50
 def _make_along(density: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a move along a line through theta, stepped out and shrunk (figures 3 and 5 there).
 
-    ``density(proposal, theta, given, table, uniform)`` gives a tuple, the log-density first. The
-    move gives how far it went, the log-density there and the tuple.
+    ``density(proposal, theta, given, table, uniform)`` gives a tuple, the log-density. The move
+    gives how far it went and the log-density there; `proposal` is where it ended.
     """
 
     @inner
-    def along(rng, arrays, direction, width, current, uniform):  # type: ignore[no-untyped-def]
+    def along(rng, arrays, direction, width, current, uniform, proposal):  # type: ignore[no-untyped-def]
         theta, given, table = arrays.theta, arrays.given, arrays.table
-        proposal = theta.copy()
         level = current - rng.standard_exponential()
         left = -width * rng.random()
         right = left + width
@@ -55,8 +54,7 @@ def _make_along(density: Callable[..., Any]) -> Callable[..., Any]:
                 distance = left + (right - left) * rng.random()
             for i in range(theta.size):
                 proposal[i] = theta[i] + distance * direction[i]
-            found = density(proposal, theta, given, table, uniform)
-            value = found[0].item()
+            value = density(proposal, theta, given, table, uniform)[0].item()
             inside = value > level
             if stage == 0:
                 if inside:
@@ -71,9 +69,9 @@ def _make_along(density: Callable[..., Any]) -> Callable[..., Any]:
                 else:
                     stage = 2
             elif inside:
-                return distance, value, found
+                return distance, value
             elif right - left < 1e-12 * width:  # rounding: nothing but the start is left
-                return 0.0, current, found
+                return 0.0, current
             elif distance < 0.0:
                 left = distance
             else:
@@ -109,10 +107,12 @@ def make_slice(log_density: Callable[..., Any], where: tuple[int, int]) -> Part:
     def part(rng, arrays, tune):  # type: ignore[no-untyped-def]
         theta, widths = arrays.theta, arrays.widths
         current = log_density(theta, arrays.given, arrays.table)[0].item()
-        direction = np.zeros(theta.size)
+        direction, proposal = np.zeros(theta.size), np.empty(theta.size)
         for i in range(start, stop):
             direction[i] = 1.0
-            distance, current, _ = along(rng, arrays, direction, widths[i], current, arrays.table)
+            distance, current = along(
+                rng, arrays, direction, widths[i], current, arrays.table, proposal
+            )
             direction[i] = 0.0
             theta[i] += distance
             if tune:
@@ -124,59 +124,77 @@ def make_slice(log_density: Callable[..., Any], where: tuple[int, int]) -> Part:
 
 
 def make_interweaving(
-    moved: Callable[..., Any], which: NDArray[np.int64], times: int, randomised: bool
+    density: Callable[..., Any],
+    moved: Callable[..., Any],
+    which: NDArray[np.int64],
+    times: int,
+    randomised: bool,
 ) -> Part:
     """Compile slice updates of parameters that take the records along.
 
     Parameters
     ----------
-    moved : callable
-        ``moved(proposal, theta, given, table, uniform)`` gives the log-density at the proposal,
-        with the records moved along, and the moved records; `uniform` are numbers for residuals of
-        counts, one for every entry of the table.
+    density, moved : callable
+        Of ``(proposal, theta, given, table, uniform)``: the log-density at the proposal with the
+        records moved along, and the moved records; `uniform` are numbers for residuals of counts,
+        one for every entry of the table.
     which : ndarray
         Positions in `theta` of the parameters that move.
     times : int
-        Updates a round, each in a random direction.
+        Updates a round, in random directions that are at right angles in the learned shape.
     randomised : bool
         Whether records move that need such numbers.
     """
     size = which.size
-    along = _make_along(moved)
+    along = _make_along(density)
 
     @inner
     def part(rng, arrays, tune):  # type: ignore[no-untyped-def]
         theta, given, table, width = arrays.theta, arrays.given, arrays.table, arrays.width
         uniform = np.full(table.shape, 0.5) if randomised else table
-        current = moved(theta, theta, given, table, uniform)[0].item()
-        direction, normal = np.zeros(theta.size), np.empty(size)
-        for _ in range(times):
+        current = density(theta, theta, given, table, uniform)[0].item()
+        direction, proposal = np.zeros(theta.size), theta.copy()
+        normals = np.empty((times, size))
+        for turn in range(times):
             if randomised:
                 for j in range(table.shape[0]):
                     for i in range(table.shape[1]):
                         uniform[j, i] = rng.random()
-            length = 0.0
-            for i in range(size):
-                normal[i] = rng.standard_normal()
-                length += normal[i] ** 2
+            _another_direction(rng, normals, turn)
             for i in range(size):
                 step = 0.0
                 for j in range(i + 1):
-                    step += arrays.factor[i, j] * normal[j]
-                direction[which[i]] = step / np.sqrt(length)
-            distance, current, found = along(rng, arrays, direction, width[0], current, uniform)
+                    step += arrays.factor[i, j] * normals[turn, j]
+                direction[which[i]] = step
+            distance, current = along(rng, arrays, direction, width[0], current, uniform, proposal)
             if distance != 0.0:
-                for i in range(theta.size):
-                    theta[i] += distance * direction[i]
-                for j in range(table.shape[0]):
-                    for i in range(table.shape[1]):
-                        table[j, i] = found[1][j, i]
+                table[:] = moved(proposal, theta, given, table, uniform)[0]
+                theta[:] = proposal
             if tune:
                 width[0] += (3 * abs(distance) + 1e-10 - width[0]) / (arrays.learned[0] + 1) ** 0.6
         if tune:
             _learn(which, arrays)
 
     return part
+
+
+@inner_cached
+def _another_direction(rng, normals, turn):  # type: ignore[no-untyped-def]
+    """Fill ``normals[turn]`` with a random unit vector at right angles to the last ones."""
+    size = normals.shape[1]
+    for i in range(size):
+        normals[turn, i] = rng.standard_normal()
+    for before in range(turn - turn % size, turn):
+        part = 0.0
+        for i in range(size):
+            part += normals[before, i] * normals[turn, i]
+        for i in range(size):
+            normals[turn, i] -= part * normals[before, i]
+    length = 0.0
+    for i in range(size):
+        length += normals[turn, i] ** 2
+    for i in range(size):
+        normals[turn, i] /= np.sqrt(length)
 
 
 @inner_cached

@@ -83,6 +83,8 @@ class CompiledBlock:
         self.joint = None
         if not all(mechanism.elementwise for mechanism in self.mechanisms):
             self.joint = _joint_density(block)
+        #: whether other terms of the model tell about the records
+        self.weighted = bool(block.terms)
         #: exchanges between records, where totals are known exactly
         self.swaps = None
         if Swaps.needed(block):

@@ -33,8 +33,8 @@ __all__ = ["Interweaving", "interweaving_plan"]
 
 #: in more directions than this a round would take long to get anywhere
 MOST_PARAMETERS = 30
-#: updates a round at the most; one for every parameter up to that, and a single one where records
-#: are counts or categories, whose residuals cost more than the records' own moves
+#: updates a round of several parameters; one parameter needs a single one, and so do counts and
+#: categories, whose residuals cost more than the records' own moves
 MOST_UPDATES = 4
 
 
@@ -122,21 +122,21 @@ class Interweaving:
         after = clone_replace(log_density, goes_to, rebuild_strict=False)
         records = [values[rv] for rv in packing.record_variables]
         table = packing.rows([goes_to.get(value, value) for value in records])
-        self.moved = packing.compiled(
-            [proposal, packing.theta, packing.given, packing.table, uniform],
-            packing.packed([after, table], keep=[proposal, uniform]),
-        )
+        inputs = [proposal, packing.theta, packing.given, packing.table, uniform]
+        graphs = packing.packed([after, table], keep=[proposal, uniform])
+        self.density, self.moved = (packing.compiled(inputs, [graph]) for graph in graphs)
         self.uniform = any(takes_uniform(rv) for rv in rules)
         where = [packing.parameters[str(values[p].name)][:2] for p in parameters]
         self.which = np.concatenate([np.arange(*ends) for ends in where])
-        self.times = 1 if self.uniform else min(self.which.size, MOST_UPDATES)
+        self.times = 1 if self.uniform or self.which.size == 1 else MOST_UPDATES
 
     def key(self) -> str | None:
         """Name of the compiled move, for the cache on disk."""
-        key = graph_key([self.moved])
+        key = graph_key([self.density, self.moved])
         settings = f"{self.which.tolist()} {self.times} {self.uniform}"
         return None if key is None else f"interweaving {key} {settings}"
 
     def part(self) -> Part:
         """Make the move, numba-compiled."""
-        return make_interweaving(self.moved.vm.jit_fn, self.which, self.times, self.uniform)
+        density, moved = self.density.vm.jit_fn, self.moved.vm.jit_fn
+        return make_interweaving(density, moved, self.which, self.times, self.uniform)

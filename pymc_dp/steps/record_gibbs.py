@@ -72,15 +72,19 @@ class RecordGibbs(BlockedStep):
         see :func:`~pymc_dp.explain`. Without it the sampler slows down under strong privacy.
     rounds : int, optional
         Rounds a draw: sweep over the records, update of the parameters, interweaving. By default
-        1, and up to 4 where there are fewer than 300 records and rounds cost less than a draw's
-        other work.
+        1, and up to 4 where there are fewer than 300 records, so that rounds cost less than a
+        draw's other work, and a round is not enough.
     blocked : bool
         Must be true: records move together.
 
     Notes
     -----
+    Where interweaving moves at least as many parameters as the release has components, they get
+    anywhere without new records, and with 500 records or more only one round in five sweeps over
+    them (``rounds=5`` for a sweep every draw).
+
     Sampler statistics: ``accept``, the share of records that took their proposal, and
-    ``accept_min``, the lowest acceptance probability of a record in the sweep. Under pure
+    ``accept_min``, the lowest acceptance probability of a record in the last sweep. Under pure
     epsilon-DP with the declared sensitivity it is at least exp(-epsilon) (Proposition 3.1). High
     acceptance does not mean good mixing: look at R-hat and the effective sample size.
 
@@ -134,9 +138,8 @@ class RecordGibbs(BlockedStep):
         if left:
             self.blocks.append(Rounds(model, None, left, False, point, compile_kwargs or {}))
         longest = max([length_of(rv) for rv in records], default=1)
-        self.rounds = rounds or min(4, max(1, 300 // longest))
-        # sweeps a call, NaN where there are no records
-        self.sweeps = sum(b.records is not None for b in self.blocks) * self.rounds or math.nan
+        enough = all(block.reaches for block in self.blocks)
+        self.rounds = rounds or (1 if enough else min(4, max(1, 300 // longest)))
         self._start_tuning(tune=True)
 
     @staticmethod
@@ -163,11 +166,14 @@ class RecordGibbs(BlockedStep):
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """Move the records, their parameters, and both together."""
-        accept = lowest = 0.0
+        accept, lowest, tables = 0.0, 0.0, 0
         for block, tuning in zip(self.blocks, self.tunings, strict=True):
-            point, report = block.step(point, self.rng, tuning, self.tune, self.rounds)
-            accept, lowest = accept + report[0], min(lowest, report[1])
-        return point, [{"accept": accept / self.sweeps, "accept_min": math.exp(lowest)}]
+            point = block.step(point, self.rng, tuning, self.tune, self.rounds)
+            if block.records is not None:
+                share, log_ratio = tuning.report
+                accept, lowest, tables = accept + share, min(lowest, log_ratio), tables + 1
+        accept = accept / tables if tables else math.nan
+        return point, [{"accept": accept, "accept_min": math.exp(lowest)}]
 
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool = False) -> Competence:

@@ -29,7 +29,7 @@ CountRule = Callable[[Any, Sequence[Any], Sequence[Any], Any], Any]
 
 def _location_scale(loc: int, scale: int) -> Rule:
     def moved(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
-        return new[loc] + new[scale] * ((x - old[loc]) / old[scale])
+        return new[loc] + (new[scale] / old[scale]) * (x - old[loc])
 
     return moved
 
@@ -39,7 +39,7 @@ def _scale(position: int) -> Rule:
 
 
 def _uniform(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
-    return new[0] + (new[1] - new[0]) * ((x - old[0]) / (old[1] - old[0]))
+    return new[0] + (new[1] - new[0]) / (old[1] - old[0]) * (x - old[0])
 
 
 def _log_normal(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:

@@ -22,10 +22,16 @@ from pymc_dp.steps.parameters import ParameterUpdate
 
 __all__ = ["Rounds", "Tuning"]
 
+#: records are swept in one round of this many where the other moves get anywhere by themselves: a
+#: sweep costs as much as five of these
+SWEEP_EVERY = 5
+#: up to this many records a sweep costs less than a draw's fixed costs
+FEW_RECORDS = 500
+
 
 @dataclass_state
 class Tuning(DataClassState):
-    """What a block's moves learn while tuning; frozen afterwards. See ``kernels.arrays``."""
+    """What a block's moves learn while tuning, and where they are. See ``kernels.arrays``."""
 
     width: NDArray[np.float64]
     mean: NDArray[np.float64]
@@ -33,6 +39,8 @@ class Tuning(DataClassState):
     factor: NDArray[np.float64]
     widths: NDArray[np.float64]
     learned: NDArray[np.int64]
+    turn: NDArray[np.int64]
+    report: NDArray[np.float64]
 
     @classmethod
     def start(cls, walking: int, size: int) -> Tuning:
@@ -44,10 +52,12 @@ class Tuning(DataClassState):
             factor=0.1 * np.eye(walking),
             widths=np.ones(size),
             learned=np.zeros(1, dtype=np.int64),
+            turn=np.zeros(1, dtype=np.int64),
+            report=np.zeros(2),
         )
 
 
-_LEARNED = ("width", "mean", "cov", "factor", "widths", "learned")
+_LEARNED = ("width", "mean", "cov", "factor", "widths", "learned", "turn", "report")
 
 
 class Rounds:
@@ -88,6 +98,10 @@ class Rounds:
         self.interweaving = (
             None if isinstance(plan, str) else Interweaving(model, plan, self.packing)
         )
+        self.reaches = self._reaches(along)
+        many = self.packing.table.type.shape[1] >= FEW_RECORDS
+        #: in how many rounds the records are swept once
+        self.every = SWEEP_EVERY if self.reaches and many else 1
         self.forget()
         self.step(point, np.random.default_rng(), self.start_tuning(), False, 0)  # compiles
         self.forget()
@@ -95,11 +109,24 @@ class Rounds:
     @cached_property
     def run(self) -> Callable[..., None]:
         """All moves, numba-compiled into one."""
-        parts: list[Part] = [] if self.records is None else self.records.parts()
-        parts += [update.part() for update in self.updates]
+        moves: list[Part] = [] if self.records is None else self.records.parts()
+        others = [update.part() for update in self.updates]
         if self.interweaving is not None:
-            parts.append(self.interweaving.part())
-        return make_rounds(parts, self._key())
+            others.append(self.interweaving.part())
+        return make_rounds(moves, others, self._key())
+
+    def _reaches(self, along: Sequence[Any]) -> bool:
+        """Whether parameters and interweaving move all that is known of the records.
+
+        They then get anywhere by themselves, and sweeps only refresh the residuals. Not so where
+        other steps move some of the parameters or the model has other terms of the records, and
+        of no use where the residuals of counts cost more than a sweep.
+        """
+        if self.interweaving is None or self.records is None or along:
+            return False
+        components = sum(int(np.prod(shape)) for shape in self.records.shapes)
+        move = self.interweaving
+        return move.which.size >= components and not (move.uniform or self.records.weighted)
 
     def _key(self) -> str | None:
         """Name of all that is compiled, for the cache on disk; None where a part has no name."""
@@ -130,8 +157,8 @@ class Rounds:
         tuning: Tuning,
         tune: bool,
         times: int,
-    ) -> tuple[PointType, NDArray[np.float64]]:
-        """Move: the new point, and the report of the kernel (see ``kernels.arrays``)."""
+    ) -> PointType:
+        """Move: the new point."""
         if self.last is not None:
             self._check_untouched(point, self.last)
         pack = self.packing
@@ -140,12 +167,12 @@ class Rounds:
             self.components = (np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64))
             if (block := self.records) is not None:
                 self.components = (block.released_values(given), block.noise, block.kind)
-        theta, table, report = pack.theta_of(point), pack.table_of(point), np.zeros(2)
+        theta, table = pack.theta_of(point), pack.table_of(point)
         learning = (getattr(tuning, name) for name in _LEARNED)
-        self.run(rng, tune, times, theta, given, table, *self.components, *learning, report)
+        self.run(rng, tune, times, self.every, theta, given, table, *self.components, *learning)
         point = pack.point_of(point, theta, table)
         self.last = {name: point[name] for name in pack.records}
-        return point, report
+        return point
 
     def _check_untouched(self, point: PointType, last: PointType) -> None:
         for name, value in last.items():

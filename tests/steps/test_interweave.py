@@ -1,5 +1,7 @@
 """Interweaving: residuals are kept, the posterior stays exact, strong privacy does not slow it."""
 
+from itertools import pairwise
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -178,8 +180,9 @@ def test_moves_keep_residuals_in_a_model():
         point[name] = rng.normal(size=4)
     theta, given, table = (f(point) for f in (packing.theta_of, packing.given_of, packing.table_of))
     proposal = theta + rng.normal(size=2)
-    move = Interweaving(model, plan, packing).moved
-    density, moved = move(proposal, theta, given, table, table)
+    move = Interweaving(model, plan, packing)
+    [density] = move.density(proposal, theta, given, table, table)
+    [moved] = move.moved(proposal, theta, given, table, table)
     after = packing.point_of(point, proposal, moved)
 
     def residuals(p):
@@ -258,6 +261,8 @@ def test_learned_while_tuning_and_frozen_afterwards():
     assert learned.learned == 100
     assert learned.cov[0, 0] > 0.05
     kept = {name: value.copy() for name, value in vars(learned).items()}
+    assert kept.pop("turn") == 100
+    del kept["report"]
     step.stop_tuning()
     for _ in range(60):
         point, _ = step.step(point)
@@ -266,6 +271,32 @@ def test_learned_while_tuning_and_frozen_afterwards():
     step.setup_chain(1, 0, 100)
     assert step.tunings[0].learned == 0
     assert not step.tune
+
+
+def test_records_are_swept_in_some_rounds_where_parameters_reach_the_whole_statistic():
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 2)
+        x = pm.Normal("x", mu, 1, shape=600)
+        pmdp.Privatized("s", x.sum(), pmdp.Gaussian(sigma=5), observed=3)
+        step = pmdp.RecordGibbs()
+    every = step.blocks[0].every
+    assert every > 1
+    step.setup_chain(1, 0, 10 * every)
+    point, residuals, accept = model.initial_point(), [], []
+    for _ in range(10 * every):
+        point, [stats] = step.step(point)
+        residuals.append(np.diff(point["x"]))  # which moves of mu and of both together keep
+        accept.append(stats["accept"])
+    changes = [not np.allclose(a, b) for a, b in pairwise(residuals)]
+    assert sum(changes) == 9
+    assert all(changes[every - 1 :: every])
+    assert len(set(accept[:every])) == 1  # of the last sweep
+
+    with pm.Model():
+        mu = pm.Normal("mu", 0, 2)
+        x = pm.Normal("x", mu, 1, shape=5)
+        pmdp.Privatized("s", pt.stack([x.sum(), x @ x]), pmdp.Gaussian(sigma=5), observed=[3, 9])
+        assert not pmdp.RecordGibbs().blocks[0].reaches  # one parameter cannot reach both
 
 
 def test_can_be_switched_off():
