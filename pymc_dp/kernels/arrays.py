@@ -66,9 +66,10 @@ class Arrays(NamedTuple):
 def make_rounds(
     record_moves: Sequence[Part], others: Sequence[Part], key: str | None
 ) -> Callable[..., None]:
-    """Compile ``rounds(rng, tune, times, every, *arrays)``: parts in order, again and again.
+    """Compile ``rounds(rng, tune, times, every, thetas, tables, reports, *arrays)``.
 
-    Moves of records are made in every round, or in one of `every`.
+    It makes parts in order, again and again, `times` for each of the draws that `thetas`, `tables`
+    and `reports` have room for and take. Moves of records are made in one round of `every`.
 
     Parameters
     ----------
@@ -81,20 +82,27 @@ def make_rounds(
     names: dict[str, Any] = {"__name__": __name__, "Arrays": Arrays}
     source = _ROUNDS.format(fields=", ".join(Arrays._fields))
     for i, part in enumerate([*record_moves, *others]):
-        sweeping = "        if sweeping:\n    " if i < len(record_moves) else ""
-        source += f"{sweeping}        part_{i}(rng, arrays, tune)\n"
+        when = "if sweeping: " if i < len(record_moves) else ""
+        source += f"            {when}part_{i}(rng, arrays, tune)\n"
         names[f"part_{i}"] = part
+    source += _KEEP
     function = compile_numba_function_src(source, "rounds", names, cache_key=key)
     return numba.njit(function, cache=key is not None)
 
 
 # one flat function: every further layer would be optimised again in full
 _ROUNDS = """
-def rounds(rng, tune, times, every, {fields}):
+def rounds(rng, tune, times, every, thetas, tables, reports, {fields}):
     arrays = Arrays({fields})
-    for _ in range(times):
-        if tune:
-            arrays.learned[0] += 1
-        sweeping = arrays.turn[0] % every == 0
-        arrays.turn[0] += 1
+    for draw in range(len(thetas)):
+        for _ in range(times):
+            if tune:
+                arrays.learned[0] += 1
+            sweeping = arrays.turn[0] % every == 0
+            arrays.turn[0] += 1
+"""
+_KEEP = """
+        thetas[draw] = arrays.theta
+        tables[draw] = arrays.table
+        reports[draw] = arrays.report
 """

@@ -195,7 +195,7 @@ class Packing:
         for name, width in zip(self.records, self.widths, strict=True):
             old = point[name]
             part = table[row] if old.ndim == 1 else table[row : row + width].T.reshape(old.shape)
-            new[name] = part.astype(old.dtype)
+            new[name] = part.astype(old.dtype, copy=False)
             row += width
         return new
 

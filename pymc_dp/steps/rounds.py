@@ -27,6 +27,8 @@ __all__ = ["Rounds", "Tuning"]
 SWEEP_EVERY = 5
 #: up to this many records a sweep costs less than a draw's fixed costs
 FEW_RECORDS = 500
+#: draws made in one call at the most, and entries of the records in them
+MOST_DRAWS, MOST_ENTRIES = 16, 20_000
 
 
 @dataclass_state
@@ -102,6 +104,8 @@ class Rounds:
         many = self.packing.table.type.shape[1] >= FEW_RECORDS
         #: in how many rounds the records are swept once
         self.every = SWEEP_EVERY if self.reaches and many else 1
+        entries = int(np.prod(self.packing.table.type.shape))
+        self._most_at_once = int(np.clip(MOST_ENTRIES // max(entries, 1), 1, MOST_DRAWS))
         self.forget()
         self.step(point, np.random.default_rng(), self.start_tuning(), False, 0)  # compiles
         self.forget()
@@ -149,6 +153,8 @@ class Rounds:
         """Drop what is known of the current records and of the release."""
         self.last: PointType | None = None
         self.components: Any = None
+        self._ahead = _Ahead.none()
+        self._at_once = 1
 
     def step(
         self,
@@ -158,9 +164,27 @@ class Rounds:
         tune: bool,
         times: int,
     ) -> PointType:
-        """Move: the new point."""
-        if self.last is not None:
-            self._check_untouched(point, self.last)
+        """Move: the new point.
+
+        Draws are made some at once and given out one by one as long as nothing else moves: most of
+        the time of a call with few records is spent on the way into compiled code.
+        """
+        untouched = self._check_untouched(point)
+        if not (untouched and self._ahead.left and tune == self._ahead.tune):
+            self._at_once = min(2 * self._at_once, self._most_at_once) if untouched else 1
+            self._run(point, rng, tuning, tune, times)
+        theta, table, tuning.report[:] = self._ahead.next()
+        self.last = self.packing.point_of(point, theta, table)
+        return self.last
+
+    def _run(
+        self,
+        point: PointType,
+        rng: np.random.Generator,
+        tuning: Tuning,
+        tune: bool,
+        times: int,
+    ) -> None:
         pack = self.packing
         given = pack.given_of(point)
         if self.components is None or (self.records is not None and self.records.free_release):
@@ -168,16 +192,46 @@ class Rounds:
             if (block := self.records) is not None:
                 self.components = (block.released_values(given), block.noise, block.kind)
         theta, table = pack.theta_of(point), pack.table_of(point)
-        learning = (getattr(tuning, name) for name in _LEARNED)
-        self.run(rng, tune, times, self.every, theta, given, table, *self.components, *learning)
-        point = pack.point_of(point, theta, table)
-        self.last = {name: point[name] for name in pack.records}
-        return point
+        learning = [getattr(tuning, name) for name in _LEARNED]
+        ahead = _Ahead.room(self._at_once, theta, table, tune)
+        arrays = (theta, given, table, *self.components, *learning)
+        self.run(rng, tune, times, self.every, *ahead.arrays, *arrays)
+        self._ahead = ahead
 
-    def _check_untouched(self, point: PointType, last: PointType) -> None:
-        for name, value in last.items():
-            if point[name] is not value and not np.array_equal(point[name], value):
+    def _check_untouched(self, point: PointType) -> bool:
+        """Whether nothing moved since the last step; records must not have."""
+        if self.last is None:
+            return False
+        moved = [name for name, value in self.last.items() if point[name] is not value]
+        for name in moved:
+            records = name in self.packing.records
+            if records and not np.array_equal(point[name], self.last[name]):
                 raise ValueError(
                     f"{name!r} is moved by RecordGibbs and by another step of the same run. "
                     "Leave it to one of them: take it out of the other step's variables."
                 )
+        return not moved
+
+
+class _Ahead:
+    """Draws made in one call, given out one by one."""
+
+    def __init__(self, arrays: tuple[NDArray[np.float64], ...], tune: bool) -> None:
+        self.arrays, self.tune, self.given_out = arrays, tune, 0
+
+    @classmethod
+    def none(cls) -> _Ahead:
+        return cls((np.zeros(0),), False)
+
+    @classmethod
+    def room(cls, draws: int, theta: Any, table: Any, tune: bool) -> _Ahead:
+        shapes = (theta.shape, table.shape, (2,))
+        return cls(tuple(np.empty((draws, *shape)) for shape in shapes), tune)
+
+    @property
+    def left(self) -> bool:
+        return self.given_out < len(self.arrays[0])
+
+    def next(self) -> list[NDArray[np.float64]]:
+        self.given_out += 1
+        return [array[self.given_out - 1] for array in self.arrays]

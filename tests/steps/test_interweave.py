@@ -258,10 +258,10 @@ def test_learned_while_tuning_and_frozen_afterwards():
     for _ in range(100):
         point, _ = step.step(point)
     learned = step.sampling_state.tunings[0]
-    assert learned.learned == 100
+    assert 100 <= learned.learned < 120  # some draws are made ahead
     assert learned.cov[0, 0] > 0.05
     kept = {name: value.copy() for name, value in vars(learned).items()}
-    assert kept.pop("turn") == 100
+    assert kept.pop("turn") == learned.learned
     del kept["report"]
     step.stop_tuning()
     for _ in range(60):
