@@ -6,7 +6,7 @@ READY := $(VENV)/.installed
 .PHONY: demo test lint types calibrate bench clean help
 help:
 	@echo "make demo       set up and run examples/quickstart.py"
-	@echo "make test       set up and run the tests (under ten minutes on two cores)"
+	@echo "make test       set up and run the tests (a quarter of an hour on two cores, most of it compiling)"
 	@echo "make lint types static checks"
 	@echo "make calibrate  long statistical checks"
 	@echo "make bench      benchmarks; tables on screen, JSON in benchmarks/results"
