@@ -323,3 +323,19 @@ def test_the_numerical_check_catches_a_wrong_rule(monkeypatch):
     )
     with normal_model(), pytest.raises(ValueError, match="changes the released statistic"):
         pmdp.RecordGibbs()
+
+
+def test_draws_made_ahead_are_dropped_when_another_step_moves():
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 100)
+        x = pm.Normal("x", mu, 1, shape=20)
+        pmdp.Privatized("s", x.sum(), pmdp.Gaussian(sigma=1e6), observed=0)
+        step = pmdp.RecordGibbs([x], interweave=False, rounds=1)
+    step.setup_chain(np.random.default_rng(1), 0, 100)
+    point = model.initial_point()
+    for _ in range(10):  # of the last call's draws some are left
+        point, _ = step.step(point)
+    assert abs(point["x"].mean()) < 2
+    for place in (50.0, -50.0):
+        point, _ = step.step({**point, "mu": np.array(place)})
+        assert abs(point["x"].mean() - place) < 2
