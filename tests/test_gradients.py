@@ -93,10 +93,10 @@ def test_gradients_are_those_of_each_record(build):
     gradients.prepare(basis)
     expected = differences(likelihood, theta, basis)
     found = np.hstack(list(gradients.jacobians(theta)))
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
     shrink = np.minimum(1, 0.7 / np.linalg.norm(expected, axis=0))
     total = gradients.total(theta, 0.7) / LEVELS * 0.7
-    np.testing.assert_allclose(total, (expected * shrink).sum(axis=1), atol=1e-6)
+    np.testing.assert_allclose(total, (expected * shrink).sum(axis=1), rtol=2e-6, atol=1e-5)
 
 
 def groups():
@@ -133,7 +133,7 @@ def test_a_pickled_step_goes_on_without_what_it_computed():
         step = pmdp.DPHMC(epsilon=2, delta=1e-6, chains=2, **settings)
     step.setup_chain(np.random.default_rng(0), 0, 5)
     copy = cloudpickle.loads(cloudpickle.dumps(step))
-    assert copy.gradients._predictors == []
+    assert copy.gradients._columns is None
     assert copy.gradients._lengths is None
     point = {"b": np.zeros(3)}
     with pytest.raises(pmdp.PrivacyError, match="not claimed"):
