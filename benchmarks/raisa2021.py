@@ -21,7 +21,7 @@ from benchmarks.raisa2021_mala import mala_rows
 from benchmarks.raisa2021_plots import plot_clipping, plot_comparison, plot_posteriors
 from pymc_dp.likelihood import FlatSpace
 
-N, DELTA, CHAINS = 100_000, 1e-6, 4
+N, DELTA, CHAINS, TWINS = 100_000, 1e-6, 4, 4
 RESULTS = Path(__file__).parent / "results"
 EPSILONS = (4.0, 8.0, 15.0)
 # medians of four repeats with the published settings, at epsilon 4, 8 and 15
@@ -51,19 +51,21 @@ class Experiment:
             if name == "gauss":
                 build = _gaussian_model(kept["Sigma"])
         self.name, self.model = name, build(data)
+        covariance = np.diag([2000.0, 2500.0])
+        middle = np.array([centre[0], centre[1] + 20 * centre[0] ** 2])
         if name == "gauss":
-            noise = rng.multivariate_normal(
-                np.zeros(10), kept["Sigma"] if folder is not None else N * problem.covariance, 4000
-            )
+            covariance = kept["Sigma"] if folder is not None else N * problem.covariance
             middle = centre
-        else:
-            noise = rng.normal(size=(4000, 2)) * np.sqrt([2000.0, 2500.0])
-            middle = np.array([centre[0], centre[1] + 20 * centre[0] ** 2])
-        # few records whose mean is as uncertain as that of all
-        mean = rng.multivariate_normal(np.zeros(len(middle)), np.cov(noise.T) / N)
-        self.synthetic = build(middle + mean + noise - noise.mean(axis=0))
+        self.synthetic = [build(_twin(middle, covariance, rng)) for _ in range(TWINS)]
         space = FlatSpace(self.model)
         self.centre = space.unflatten(centre, self.model.initial_point())
+
+
+def _twin(middle, covariance, rng):
+    """Few records whose mean is as uncertain as that of all."""
+    noise = rng.multivariate_normal(np.zeros(len(middle)), covariance, 4000)
+    mean = rng.multivariate_normal(np.zeros(len(middle)), np.cov(noise.T) / N)
+    return middle + mean + noise - noise.mean(axis=0)
 
 
 def _gaussian_model(covariance):
@@ -84,12 +86,13 @@ def run(experiment, step, draws, repeat):
     """Second halves of four chains together, and how many moves were accepted."""
     kept, accepted, start = [], [], experiment.model.initial_point()
     for chain in range(CHAINS):
-        step.setup_chain(np.random.default_rng(100 * repeat + chain), 0, draws)
+        half = draws // 2
+        step.setup_chain(np.random.default_rng(100 * repeat + chain), half, draws - half)
         point = step.space.unflatten(experiment.starts[CHAINS * repeat + chain], start)
         for i in range(draws):
             point, (stats,) = step.step(point)
             accepted.append(stats["accepted"])
-            if i >= draws // 2:
+            if i >= half:
                 kept.append(step.space.flatten(point))
     return np.array(kept), float(np.mean(accepted))
 
@@ -100,6 +103,7 @@ def settings_of(experiment, method, epsilon):
     if method == "DPHMC":
         found = pmdp.suggest_hmc(epsilon, DELTA, start=experiment.centre, **common)
         return found.settings, found.draws
+    common["synthetic"] = experiment.synthetic[0]
     found = pmdp.suggest(epsilon, DELTA, dim=size, **common)
     return {"clip_logp": found.clip_logp, "step_size": found.step_size}, found.draws
 

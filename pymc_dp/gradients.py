@@ -88,6 +88,10 @@ class RecordGradients:
         self._columns: NDArray[np.float32] | None = None
         self._lengths: Vector | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        return state | {"_rows": [], "_columns": None, "_lengths": None}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         for name in ("_jacobian", "_slopes", "_pieces", "_covariates"):
@@ -148,7 +152,7 @@ class RecordGradients:
         return total
 
     def _block_total(
-        self, slopes: Matrix, part: slice, pieces: list[Matrix], bound: float
+        self, slopes: Matrix, part: slice, pieces: list[Any], bound: float
     ) -> NDArray[np.int64]:
         if self.kind == "values":
             return clipped_value_total(slopes, tuple(pieces), bound)
@@ -156,8 +160,9 @@ class RecordGradients:
         if self._lengths is not None:
             columns, scores = self._columns[0, :, part], pieces[1][0]
             return clipped_score_total(scores, columns, self._lengths[part], bound)
-        slopes = np.ascontiguousarray(slopes[:, : pieces[0].shape[1]])
-        return clipped_entry_total(slopes, *pieces, self._columns[:, :, part], bound)
+        by_value, scores = pieces
+        slopes = slopes[:, : by_value.shape[1]]
+        return clipped_entry_total(slopes, by_value, scores, self._columns[:, :, part], bound)
 
     def jacobians(self, theta: Vector) -> Iterator[Matrix]:
         """Gradients block by block, one coordinate a row."""
@@ -212,11 +217,11 @@ class RecordGradients:
 def _pieces(entries: Entries, kind: str) -> list[Variable]:
     """One vector for every value; or a column for every value, and a row for every predictor."""
     if kind == "values":
-        return [column[:, 0] for column in entries.value_gradients]
+        return [column[:, 0].astype("float32") for column in entries.value_gradients]
     number = [*entries.value_gradients, *entries.scores][0].shape[0]
-    pieces, scores = pt.zeros((number, 0)), pt.zeros((0, number))
+    pieces, scores = pt.zeros((number, 0), dtype="float32"), pt.zeros((0, number))
     if entries.value_gradients:
-        pieces = pt.concatenate(entries.value_gradients, axis=1)
+        pieces = pt.concatenate(entries.value_gradients, axis=1).astype("float32")
     if entries.scores:
         scores = pt.stack(entries.scores)
     return [pieces, scores]

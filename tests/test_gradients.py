@@ -136,6 +136,7 @@ def test_a_pickled_step_goes_on_without_what_it_computed():
     assert copy.gradients._columns is None
     assert copy.gradients._lengths is None
     point = {"b": np.zeros(3)}
+    step.step(point)
     with pytest.raises(pmdp.PrivacyError, match="not claimed"):
         copy.step(point)
     copy.setup_chain(np.random.default_rng(0), 0, 5)

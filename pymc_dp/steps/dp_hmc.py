@@ -1,7 +1,7 @@
 """DP-HMC: Hamiltonian proposals from noised gradients, accepted by noised log-likelihood ratios."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -15,6 +15,7 @@ from pymc_dp import noise
 from pymc_dp.accounting.allowance import Allowance
 from pymc_dp.accounting.budget import Neighbours, PrivacyBudget
 from pymc_dp.gradients import RecordGradients
+from pymc_dp.kernels.leapfrog import Trajectory, leapfrog
 from pymc_dp.kernels.penalty import log_acceptance
 from pymc_dp.likelihood import compile_prior_gradient
 from pymc_dp.steps.penalty import PenaltyStep
@@ -22,14 +23,7 @@ from pymc_dp.steps.penalty import PenaltyStep
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-
-class Trajectory(NamedTuple):
-    """Where a trajectory ended; made of noised and public numbers alone."""
-
-    theta: Vector
-    displacement: Vector
-    momentum: Vector
-    finite: bool
+_FIRST_STEPS = 1 / 30  # size of a chain's first steps, from which they grow while it is tuned
 
 
 @dataclass_state
@@ -103,7 +97,9 @@ class DPHMC(PenaltyStep):
     :math:`\mu = K / (2 \tau_l^2) + K (L + 1) / (2 \tau_g^2)`. By default both kinds cost the same
     in all; the split that :func:`~pymc_dp.suggest_hmc` finds has been from .35 to .65. The
     paper's steps are jittered over [0, 2) times their mean; a tenth of those hardly move and cost
-    as much, hence the milder default here.
+    as much, hence the milder default here. In the first half of tuning (``tune=`` of
+    ``pm.sample``) steps grow from a thirtieth to their size, so that a chain finds its way from
+    places where the posterior is steeper than where it is large.
 
     Coordinates that the likelihood does not depend on follow the prior's gradient, at no cost. A
     trajectory that leaves the floating-point numbers, or the prior's support, is rejected, which
@@ -191,6 +187,7 @@ class DPHMC(PenaltyStep):
         )
         self.clip_grad, self.grad_scale = float(clip_grad), float(grad_scale)
         self.jitter, self.jitter_turn, self.jitter_shift = float(jitter), 0, 0.0
+        self.warm_up = 0
         self.gradients_per_iteration = self.n_leapfrog + 1
         self.prior_gradient = compile_prior_gradient(model, self.space, compile_kwargs)
         self.basis = self._basis(inverse_mass)
@@ -204,10 +201,6 @@ class DPHMC(PenaltyStep):
         """Bounds on a record's influence, by name."""
         return {"clip_logp": self.clip_logp, "clip_grad": self.clip_grad}
 
-    def _forget(self) -> None:
-        super()._forget()
-        self.gradients.forget()
-
     def _basis(self, inverse_mass: ArrayLike | None) -> Matrix:
         """Columns are the sampler's coordinates, in the model's own."""
         own = np.sort(np.concatenate([self.paid, self.free]))
@@ -220,6 +213,7 @@ class DPHMC(PenaltyStep):
         super().setup_chain(rng, tune, draws)
         self.gradients.prepare(self.basis[:, self.seen])
         self.jitter_turn, self.jitter_shift = 0, float(self.rng.random())
+        self.warm_up = tune // 2
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """Move once, at the price of ``n_leapfrog + 1`` noised gradients and a noised ratio."""
@@ -251,19 +245,8 @@ class DPHMC(PenaltyStep):
         return self.space.unflatten(theta, point), [stats]
 
     def _leapfrog(self, theta: Vector, momentum: Vector, step_size: float) -> Trajectory:
-        displacement = np.zeros(momentum.size)
-        momentum = momentum + step_size / 2 * self._noisy_gradient(theta)
-        start = theta
-        for turn in range(self.n_leapfrog):
-            displacement = displacement + step_size * momentum
-            theta = start + self.basis @ displacement
-            if not np.all(np.isfinite(theta)):
-                return Trajectory(theta, displacement, momentum, finite=False)
-            last = turn == self.n_leapfrog - 1
-            kick = step_size / 2 if last else step_size
-            momentum = momentum + kick * self._noisy_gradient(theta)
-        finite = bool(np.all(np.isfinite(momentum)))
-        return Trajectory(theta, displacement, momentum, finite)
+        force, steps = self._noisy_gradient, self.n_leapfrog
+        return leapfrog(force, theta, self.basis, momentum, step_size, steps)
 
     @property
     def _grad_noise(self) -> float:
@@ -283,11 +266,13 @@ class DPHMC(PenaltyStep):
 
     def _next_step_size(self) -> float:
         """Take the next of a randomised Halton sequence of base 2."""
+        missing = max(0.0, 1 - self.jitter_turn / self.warm_up) if self.warm_up else 0.0
         self.jitter_turn += 1
         fraction, place, turn = self.jitter_shift, 0.5, self.jitter_turn
         while turn:
             fraction, place, turn = fraction + place * (turn & 1), place / 2, turn >> 1
-        return self.step_size * (1 + self.jitter * (2 * (fraction % 1) - 1))
+        jittered = self.step_size * (1 + self.jitter * (2 * (fraction % 1) - 1))
+        return jittered * _FIRST_STEPS**missing
 
     def propose(self, theta: Vector, rng: np.random.Generator) -> Vector:
         """Propose a move as long as a free trajectory, which does not depend on the data."""

@@ -90,7 +90,7 @@ def test_an_entry_moves_the_sum_by_at_most_its_weight(columns, pieces, bound, i)
 
     def total(kept):
         columns_kept = np.ascontiguousarray(single(columns[None, :, kept]))
-        parts = np.ascontiguousarray(pieces[:, kept])
+        parts = np.ascontiguousarray(single(pieces[:, kept]))
         return np.array(
             [
                 clipped_entry_total(
