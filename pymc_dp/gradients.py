@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pytensor.gradient import pushforward
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import Elemwise
 
@@ -231,6 +232,8 @@ def _along(outputs: Variable, theta: Variable, directions: Variable) -> Variable
     """Differentiate along directions, one a row, in one vectorised forward-mode pass."""
     direction = pt.dvector("direction")
     pushed: Any = pushforward(outputs, theta, direction, disconnected_outputs="ignore")
+    if direction not in set(ancestors([pushed])):
+        raise ValueError("it is zero everywhere")
     return vectorize_graph(pushed, {direction: directions})
 
 

@@ -165,6 +165,14 @@ def rounded():
     pm.Normal("y", pm.math.floor(pm.Normal("m")), 1, observed=Y)
 
 
+def switched():
+    pm.Normal("y", pm.math.switch(pm.Normal("m") > 0, 1.0, -1.0), 1, observed=Y)
+
+
+def cast():
+    pm.Normal("y", pt.cast(pm.Normal("m"), "int64"), 1, observed=Y)
+
+
 def prior_without_gradient():
     m = pm.Normal("m", shape=1)
     pm.Potential("soft", BlackBox()(m).sum())
@@ -189,6 +197,8 @@ def picked():
     ("build", "message"),
     [
         (black_box, "'y' has no gradient.*DPPenalty"),
+        (switched, "'y' has no gradient .it is zero everywhere"),
+        (cast, "'y' has no gradient .it is zero everywhere"),
         (rounded, "rounds a parameter .`Floor`.*DPPenalty"),
         (prior_without_gradient, "prior of 'm', 'soft' has no gradient"),
         (picked, "another record's values|one record each"),
