@@ -21,7 +21,7 @@ from pymc_dp.noise import LEVELS
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-_TRIALS = 64  # single iterations by which a setting is judged
+_TRIALS = 96  # single iterations by which a setting is judged
 _RECORDS = 4000  # synthetic records that are used
 
 
@@ -92,7 +92,7 @@ def suggest_hmc(
     Notes
     -----
     Synthetic records are weighted up to n. Their posterior is sampled by plain HMC, and its
-    covariance (the mean of several) becomes the inverse mass. Ratios are clipped at the 98% point
+    covariance (the mean of several) becomes the inverse mass. Ratios are clipped at the 95% point
     of what pairs of its draws show. Gradients are clipped where noise over signal is least, and
     scaled up by what the clip takes away. Numbers of iterations and steps, step size and split of
     the budget are then searched one after the other for the most effective draws, by single
@@ -227,12 +227,12 @@ class _Trial:
     def _ratio_clip(self, targets: Sequence[_Synthetic], rng: np.random.Generator) -> float:
         sizes = []
         for target in targets:
-            for one, other in target.draws[rng.integers(len(target.draws), size=(24, 2))]:
+            for one, other in target.draws[rng.integers(len(target.draws), size=(100, 2))]:
                 length = np.linalg.norm(np.linalg.solve(self.root, one - other))
                 if length > 0:
                     change = target.likelihood(one) - target.likelihood(other)
                     sizes.append(np.abs(change) / length)
-        return float(np.quantile(np.concatenate(sizes), 0.98))
+        return float(np.quantile(np.concatenate(sizes), 0.95))
 
     def _gradient_clip(self) -> tuple[float, float]:
         """Find the bound at which noise is least against what is left of the gradients."""
@@ -277,8 +277,9 @@ class _Trial:
             if setting not in tried:
                 tried[setting] = self.forecast(setting)
             effective, acceptance = tried[setting]
-            # the forecast of a setting that is rarely accepted hangs on few trials
-            return effective * min(1.0, acceptance / 0.15)
+            # a setting that is rarely accepted is judged by few trials, and fails where the
+            # confidential posterior is a little steeper
+            return effective * min(1.0, acceptance / 0.4)
 
         here = max(starts, key=score)
         for width in (1.0, 0.5):

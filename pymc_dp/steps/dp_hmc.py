@@ -23,7 +23,7 @@ from pymc_dp.steps.penalty import PenaltyStep
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-_FIRST_STEPS = 1 / 30  # size of a chain's first steps, from which they grow while it is tuned
+_FIRST_STEPS = 0.1  # size of a chain's first steps, from which they grow while it is tuned
 
 
 @dataclass_state
@@ -98,7 +98,7 @@ class DPHMC(PenaltyStep):
     in all; the split that :func:`~pymc_dp.suggest_hmc` finds has been from .35 to .65. The
     paper's steps are jittered over [0, 2) times their mean; a tenth of those hardly move and cost
     as much, hence the milder default here. In the first half of tuning (``tune=`` of
-    ``pm.sample``) steps grow from a thirtieth to their size, so that a chain finds its way from
+    ``pm.sample``) steps grow from a tenth to their size, so that a chain finds its way from
     places where the posterior is steeper than where it is large.
 
     Coordinates that the likelihood does not depend on follow the prior's gradient, at no cost. A
