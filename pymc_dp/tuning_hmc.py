@@ -23,6 +23,7 @@ Matrix = NDArray[np.float64]
 
 _TRIALS = 96  # single iterations by which a setting is judged
 _RECORDS = 4000  # synthetic records that are used
+_CLIP_ERROR = 0.5  # what clipping may change of log-ratios, root mean square
 
 
 class HMCSuggestion(NamedTuple):
@@ -92,11 +93,12 @@ def suggest_hmc(
     Notes
     -----
     Synthetic records are weighted up to n. Their posterior is sampled by plain HMC, and its
-    covariance (the mean of several) becomes the inverse mass. Ratios are clipped at the 95% point
-    of what pairs of its draws show. Gradients are clipped where noise over signal is least, and
-    scaled up by what the clip takes away. Numbers of iterations and steps, step size and split of
-    the budget are then searched one after the other for the most effective draws, by single
-    iterations of the private sampler from draws of the synthetic posterior.
+    covariance (the mean of several) becomes the inverse mass. Ratios are clipped as far as
+    log-ratios between its draws change by less than 0.5, root mean square. Gradients are
+    clipped where noise over signal is least, and scaled up by what the clip takes away. Numbers of
+    iterations and steps, step size and split of the budget are then searched one after the other
+    for the most effective draws, by single iterations of the private sampler from draws of the
+    synthetic posterior.
 
     Examples
     --------
@@ -204,6 +206,12 @@ class _Setting(NamedTuple):
     share: float
 
 
+def _clip_error(bound: float, slope: Vector, length: float, weight: float) -> float:
+    """Squared change of the log-ratio of all records, without that of having fewer synthetic."""
+    cut = length * (np.clip(slope, -bound, bound) - slope)
+    return weight**2 * (cut.sum() ** 2 - cut.size * cut.var()) + weight * cut.size * cut.var()
+
+
 class _Trial:
     """The private sampler, tried on synthetic posteriors one iteration at a time."""
 
@@ -225,14 +233,20 @@ class _Trial:
         self.clip_grad, self.grad_scale = self._gradient_clip()
 
     def _ratio_clip(self, targets: Sequence[_Synthetic], rng: np.random.Generator) -> float:
-        sizes = []
+        """Find the least bound that hardly changes log-ratios between draws of the posterior."""
+        pairs = []
         for target in targets:
-            for one, other in target.draws[rng.integers(len(target.draws), size=(100, 2))]:
-                length = np.linalg.norm(np.linalg.solve(self.root, one - other))
+            for one, other in target.draws[rng.integers(len(target.draws), size=(60, 2))]:
+                length = float(np.linalg.norm(np.linalg.solve(self.root, one - other)))
                 if length > 0:
-                    change = target.likelihood(one) - target.likelihood(other)
-                    sizes.append(np.abs(change) / length)
-        return float(np.quantile(np.concatenate(sizes), 0.95))
+                    ratios = target.likelihood(one) - target.likelihood(other)
+                    pairs.append((ratios / length, length, target.weight))
+        sizes = np.abs(np.concatenate([slope for slope, *_ in pairs]))
+        for quantile in (0.95, 0.98, 0.99, 0.995, 0.999):
+            bound = float(np.quantile(sizes, quantile))
+            if np.mean([_clip_error(bound, *pair) for pair in pairs]) < _CLIP_ERROR**2:
+                return bound
+        return float(sizes.max())
 
     def _gradient_clip(self) -> tuple[float, float]:
         """Find the bound at which noise is least against what is left of the gradients."""
@@ -245,8 +259,9 @@ class _Trial:
             [np.linalg.norm(j, axis=0) / w for j, w in zip(jacobians, weights, strict=True)]
         )
         whole = np.array([j.sum(axis=1) for j in jacobians])
+        apart = whole - whole.mean(axis=0)
         best = (math.inf, 1.0, 1.0)
-        for quantile in (0.05, 0.2, 0.4, 0.6, 0.8, 0.95):
+        for quantile in (0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 0.99, 1.0):
             bound = float(np.quantile(lengths, quantile))
             clipped = np.array(
                 [
@@ -254,7 +269,7 @@ class _Trial:
                     for j, w in zip(jacobians, weights, strict=True)
                 ]
             )
-            kept = float((clipped * whole).sum() / (whole**2).sum())
+            kept = float((clipped * apart).sum() / (apart**2).sum())
             off = clipped / max(kept, 1e-9) - whole
             # noise of, say, a thousand gradients, and what no factor mends
             noise = self.weight * bound / max(kept, 1e-9) * math.sqrt(1000) / self.root_mu

@@ -262,3 +262,14 @@ def test_steps_are_jittered_evenly_around_their_size():
     sizes = np.sort([step._next_step_size() for _ in range(256)])
     # low discrepancy: one in every 128th of the range or the next
     assert np.abs(sizes - np.linspace(0.05, 0.15, 256)).max() < 0.1 / 100
+
+
+def test_steps_grow_while_a_chain_is_tuned():
+    with pm.Model():
+        poisson()
+        settings = {"clip_logp": 1, "clip_grad": 1, "step_size": 0.1, "n_leapfrog": 1}
+        step = pmdp.DPHMC(epsilon=1, delta=1e-6, jitter=0.0, chains=1, **settings)
+    step.setup_chain(np.random.default_rng(0), 20, 10)
+    sizes = [step._next_step_size() for _ in range(30)]
+    np.testing.assert_allclose(sizes[:10], 0.1 * 0.1 ** (1 - np.arange(10) / 10))
+    np.testing.assert_allclose(sizes[10:], 0.1)
