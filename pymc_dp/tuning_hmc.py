@@ -7,16 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from pymc_dp.accounting.budget import Neighbours, record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
-from pymc_dp.gradients import RecordGradients
 from pymc_dp.kernels.gradient import clipped_gradient_total
 from pymc_dp.kernels.leapfrog import leapfrog
 from pymc_dp.kernels.penalty import clipped_total, log_acceptance
-from pymc_dp.likelihood import FlatSpace, RecordLikelihood, compile_prior, compile_prior_gradient
 from pymc_dp.noise import LEVELS
+from pymc_dp.synthetic import SyntheticPosterior, covariance
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -114,7 +112,7 @@ def suggest_hmc(
     models = [synthetic] if isinstance(synthetic, pm.Model) else synthetic
     rng = np.random.default_rng(random_seed)
     with np.errstate(all="ignore"):  # trajectories that diverge
-        targets = [_Synthetic(model, n, start, rng) for model in models]
+        targets = [SyntheticPosterior(model, n, start, rng) for model in models]
         trial = _Trial(targets, math.sqrt(2 * gaussian_mu(epsilon, delta)), neighbours)
         return trial.searched(chains)
 
@@ -125,78 +123,6 @@ def _plain_model(dim: int, prior_sd: float) -> pm.Model:
         theta = pm.Normal("theta", 0, prior_sd, shape=dim)
         pm.Normal("y", theta, prior_sd, observed=records)
     return model
-
-
-class _Synthetic:
-    """Posterior of synthetic records, weighted up to the number of confidential ones."""
-
-    def __init__(
-        self, model: pm.Model, n: int, start: dict[str, Any] | None, rng: np.random.Generator
-    ) -> None:
-        self.space = FlatSpace(model)
-        self.likelihood = RecordLikelihood(model, self.space)
-        if self.likelihood.n_records < 100:
-            raise ValueError("synthetic= needs some thousands of records, a hundred at the least.")
-        self.gradients = RecordGradients(self.likelihood)
-        self.log_prior = compile_prior(model, self.space)
-        self.prior_gradient = compile_prior_gradient(model, self.space)
-        self.weight = n / self.likelihood.n_records
-        self.gradients.prepare(np.eye(self.space.size))
-        self.draws = self._explored(
-            self.space.start if start is None else self.space.flatten(start), rng
-        )
-
-    def log_density(self, theta: Vector) -> float:
-        return self.weight * float(self.likelihood(theta).sum()) + float(self.log_prior(theta))
-
-    def gradient(self, theta: Vector) -> Vector:
-        total = sum(block.sum(axis=1) for block in self.gradients.jacobians(theta))
-        return self.weight * total + self.prior_gradient(theta)
-
-    def _explored(self, start: Vector, rng: np.random.Generator) -> Matrix:
-        """Draws of the posterior by plain HMC, its mass learnt round by round."""
-        found = minimize(
-            lambda t: -self.log_density(t),
-            start,
-            jac=lambda t: -self.gradient(t),
-            method="BFGS",
-        )
-        theta, root = found.x, np.linalg.cholesky(_symmetric(found.hess_inv))
-        step_size, draws = 0.3, np.empty((0, theta.size))
-        for length in (100, 200, 900):
-            kept = []
-            for _ in range(length):
-                theta, accepted = self._move(theta, root, step_size, rng)
-                step_size *= math.exp(0.05 * (accepted - 0.8)) if length < 900 else 1.0
-                kept.append(theta)
-            draws = np.array(kept[length // 4 :])
-            root = np.linalg.cholesky(_covariance(draws))
-        return draws
-
-    def _move(
-        self, theta: Vector, root: Matrix, step_size: float, rng: np.random.Generator
-    ) -> tuple[Vector, bool]:
-        momentum = rng.normal(size=theta.size)
-
-        def force(place: Vector) -> Vector:
-            return root.T @ self.gradient(place)
-
-        # steps of many sizes, for the tails of posteriors that are curved
-        step_size *= 0.1 ** rng.uniform()
-        end = leapfrog(force, theta, root, momentum, step_size, int(rng.integers(3, 16)))
-        gain = self.log_density(end.theta) - self.log_density(theta)
-        gain += float(momentum @ momentum - end.momentum @ end.momentum) / 2
-        accepted = bool(-rng.standard_exponential() < gain)
-        return (end.theta if accepted else theta), accepted
-
-
-def _covariance(draws: Matrix) -> Matrix:
-    return _symmetric(np.cov(draws.T).reshape(draws.shape[1], -1))
-
-
-def _symmetric(matrix: Matrix) -> Matrix:
-    scale = np.sqrt(np.diag(matrix))
-    return (matrix + matrix.T) / 2 + 1e-9 * np.diag(scale**2)
 
 
 class _Setting(NamedTuple):
@@ -216,10 +142,10 @@ class _Trial:
     """The private sampler, tried on synthetic posteriors one iteration at a time."""
 
     def __init__(
-        self, targets: Sequence[_Synthetic], root_mu: float, neighbours: Neighbours
+        self, targets: Sequence[SyntheticPosterior], root_mu: float, neighbours: Neighbours
     ) -> None:
         self.root_mu, self.weight = root_mu, record_weight(neighbours)
-        self.mass = np.mean([_covariance(target.draws) for target in targets], axis=0)
+        self.mass = np.mean([covariance(target.draws) for target in targets], axis=0)
         self.root = np.linalg.cholesky(self.mass)
         for target in targets:
             target.gradients.prepare(self.root)
@@ -232,7 +158,7 @@ class _Trial:
         self.clip_logp = self._ratio_clip(targets, rng)
         self.clip_grad, self.grad_scale = self._gradient_clip()
 
-    def _ratio_clip(self, targets: Sequence[_Synthetic], rng: np.random.Generator) -> float:
+    def _ratio_clip(self, targets: Sequence[SyntheticPosterior], rng: np.random.Generator) -> float:
         """Find the least bound that hardly changes log-ratios between draws of the posterior."""
         pairs = []
         for target in targets:
@@ -340,7 +266,7 @@ class _Trial:
 
     def _iterate(
         self,
-        target: _Synthetic,
+        target: SyntheticPosterior,
         theta: Vector,
         steps: int,
         step_size: float,
