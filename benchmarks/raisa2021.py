@@ -146,7 +146,7 @@ def clipping(experiment, iterations, factors=(0.15, 0.3, 0.5, 1.0, 2.0)):
     hmc, _ = settings_of(experiment, "DPHMC", 15.0)
     hmc = hmc | {"grad_scale": 1.0, "clip_grad": 20 * hmc["clip_grad"]}
     # a random walk in the same coordinates: one step without force
-    walk = {name: hmc[name] for name in ("clip_logp", "inverse_mass")}
+    walk = {name: hmc[name] for name in ("clip_logp", "inverse_mass", "public")}
     walk |= {"step_size": 2.0 / experiment.reference.shape[1] ** 0.5, "n_leapfrog": 1}
     walk |= {"clip_grad": 1e-90}
     for method, settings in (("HMC", hmc), ("random walk", walk)):

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from pymc_dp.accounting.budget import Neighbours, record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
-from pymc_dp.kernels.gradient import clipped_gradient_total
 from pymc_dp.kernels.leapfrog import leapfrog
-from pymc_dp.kernels.penalty import clipped_total, log_acceptance
+from pymc_dp.kernels.penalty import clipped_total, log_acceptance, ratio_scale
 from pymc_dp.noise import LEVELS
 from pymc_dp.synthetic import SyntheticPosterior, covariance
 
@@ -34,6 +33,7 @@ class HMCSuggestion(NamedTuple):
     step_size: float
     n_leapfrog: int
     inverse_mass: Matrix
+    public: pm.Model | None
     draws: int
     acceptance: float
     effective_draws: float
@@ -42,7 +42,7 @@ class HMCSuggestion(NamedTuple):
     def settings(self) -> dict[str, Any]:
         """The part to write into the step, ``DPHMC(..., **found.settings)``."""
         told = self._asdict()
-        return {name: told[name] for name in list(told)[:7]}
+        return {name: told[name] for name in list(told)[:8]}
 
 
 def suggest_hmc(
@@ -105,15 +105,16 @@ def suggest_hmc(
     >>> found.effective_draws > 100, found.n_leapfrog >= 1
     (True, True)
     """
-    if synthetic is None:
+    models = [synthetic] if isinstance(synthetic, pm.Model) else synthetic
+    public = models[0] if models else None
+    if not models:
         if dim is None:
             raise ValueError("Write synthetic=, a model with simulated records, or dim=.")
-        synthetic = _plain_model(dim, prior_sd)
-    models = [synthetic] if isinstance(synthetic, pm.Model) else synthetic
+        models = [_plain_model(dim, prior_sd)]
     rng = np.random.default_rng(random_seed)
     with np.errstate(all="ignore"):  # trajectories that diverge
         targets = [SyntheticPosterior(model, n, start, rng) for model in models]
-        trial = _Trial(targets, math.sqrt(2 * gaussian_mu(epsilon, delta)), neighbours)
+        trial = _Trial(targets, public, math.sqrt(2 * gaussian_mu(epsilon, delta)), neighbours)
         return trial.searched(chains)
 
 
@@ -138,13 +139,23 @@ def _clip_error(bound: float, slope: Vector, length: float, weight: float) -> fl
     return weight**2 * (cut.sum() ** 2 - cut.size * cut.var()) + weight * cut.size * cut.var()
 
 
+def _clipped(jacobian: Matrix, bound: float) -> Matrix:
+    lengths = np.linalg.norm(jacobian, axis=0)
+    return jacobian * np.minimum(1, bound / np.maximum(lengths, 1e-300))
+
+
 class _Trial:
     """The private sampler, tried on synthetic posteriors one iteration at a time."""
 
     def __init__(
-        self, targets: Sequence[SyntheticPosterior], root_mu: float, neighbours: Neighbours
+        self,
+        targets: Sequence[SyntheticPosterior],
+        public: pm.Model | None,
+        root_mu: float,
+        neighbours: Neighbours,
     ) -> None:
-        self.root_mu, self.weight = root_mu, record_weight(neighbours)
+        self.root_mu, self.weight, self.public = root_mu, record_weight(neighbours), public
+        self._public_logp = targets[0].likelihood
         self.mass = np.mean([covariance(target.draws) for target in targets], axis=0)
         self.root = np.linalg.cholesky(self.mass)
         for target in targets:
@@ -163,7 +174,7 @@ class _Trial:
         pairs = []
         for target in targets:
             for one, other in target.draws[rng.integers(len(target.draws), size=(60, 2))]:
-                length = float(np.linalg.norm(np.linalg.solve(self.root, one - other)))
+                length = self._length(one, other)
                 if length > 0:
                     ratios = target.likelihood(one) - target.likelihood(other)
                     pairs.append((ratios / length, length, target.weight))
@@ -174,33 +185,39 @@ class _Trial:
                 return bound
         return float(sizes.max())
 
+    def _length(self, one: Vector, other: Vector) -> float:
+        """Length of a move, as the step will measure it."""
+        if self.public is not None:
+            return ratio_scale(self._public_logp(one), self._public_logp(other))
+        return float(np.linalg.norm(np.linalg.solve(self.root, one - other)))
+
     def _gradient_clip(self) -> tuple[float, float]:
         """Find the bound at which noise is least against what is left of the gradients."""
-        jacobians = [
-            target.weight * np.hstack(list(target.gradients.jacobians(theta)))
+        pairs = [
+            (np.hstack(list(target.gradients.jacobians(theta))), target.weight)
             for target, theta in self.starts[:32]
         ]
-        weights = [target.weight for target, _ in self.starts[:32]]
-        lengths = np.concatenate(
-            [np.linalg.norm(j, axis=0) / w for j, w in zip(jacobians, weights, strict=True)]
-        )
-        whole = np.array([j.sum(axis=1) for j in jacobians])
+        lengths = np.concatenate([np.linalg.norm(j, axis=0) for j, _ in pairs])
+        whole = np.array([weight * j.sum(axis=1) for j, weight in pairs])
         apart = whole - whole.mean(axis=0)
         best = (math.inf, 1.0, 1.0)
         for quantile in (0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 0.99, 1.0):
             bound = float(np.quantile(lengths, quantile))
-            clipped = np.array(
-                [
-                    clipped_gradient_total(j, w * bound) * (w * bound / LEVELS)
-                    for j, w in zip(jacobians, weights, strict=True)
-                ]
-            )
-            kept = float((clipped * apart).sum() / (apart**2).sum())
-            off = clipped / max(kept, 1e-9) - whole
+            clipped = [_clipped(j, bound) for j, _ in pairs]
+            total = np.array([w * c.sum(axis=1) for c, (_, w) in zip(clipped, pairs, strict=True)])
+            kept = float((total * apart).sum() / (apart**2).sum())
+            if kept <= 0:
+                continue
+            off = ((total / kept - whole) ** 2).sum(axis=1)
+            # less what comes of having fewer synthetic records
+            spread = [
+                (c / kept - j).var(axis=1).sum() for c, (j, _) in zip(clipped, pairs, strict=True)
+            ]
+            fewer = [(w**2 - w) * j.shape[1] * v for v, (j, w) in zip(spread, pairs, strict=True)]
             # noise of, say, a thousand gradients, and what no factor mends
-            noise = self.weight * bound / max(kept, 1e-9) * math.sqrt(1000) / self.root_mu
-            size = whole.shape[1] * noise**2 + (off**2).sum(axis=1).mean()
-            if kept > 0 and size < best[0]:
+            noise = self.weight * bound / kept * math.sqrt(1000) / self.root_mu
+            size = whole.shape[1] * noise**2 + max(0.0, float(np.mean(off - fewer)))
+            if size < best[0]:
                 best = (size, bound, 1 / kept)
         return best[1], best[2]
 
@@ -208,7 +225,7 @@ class _Trial:
         """Improve one setting after the other until none does."""
         starts = [
             _Setting(math.log(iterations), math.log(steps), path, 0.5)
-            for iterations in (200.0, 800.0)
+            for iterations in (200.0, 800.0, 3000.0)
             for steps in (1, 3, 9)
             for path in (-0.2, 0.4)
         ]
@@ -244,6 +261,7 @@ class _Trial:
             step_size=step_size,
             n_leapfrog=steps,
             inverse_mass=self.mass,
+            public=self.public,
             draws=max(1, round(iterations / chains)),
             acceptance=acceptance,
             effective_draws=effective,
@@ -283,7 +301,7 @@ class _Trial:
             return self.clip_grad * noisy + self.root.T @ target.prior_gradient(place)
 
         end = leapfrog(force, theta, self.root, momentum, step_size, steps)
-        bound = self.clip_logp * float(np.linalg.norm(end.displacement))
+        bound = self.clip_logp * self._length(end.theta, theta)
         if not (end.finite and bound < math.inf):
             return 0.0, np.zeros(theta.size)
         total = clipped_total(target.likelihood(end.theta), target.likelihood(theta), bound)

@@ -16,8 +16,8 @@ from pymc_dp.accounting.allowance import Allowance
 from pymc_dp.accounting.budget import Neighbours, PrivacyBudget
 from pymc_dp.gradients import RecordGradients
 from pymc_dp.kernels.leapfrog import Trajectory, leapfrog
-from pymc_dp.kernels.penalty import log_acceptance
-from pymc_dp.likelihood import compile_prior_gradient
+from pymc_dp.kernels.penalty import log_acceptance, ratio_scale
+from pymc_dp.likelihood import FlatSpace, RecordLikelihood, compile_prior_gradient
 from pymc_dp.steps.penalty import PenaltyStep
 
 Vector = NDArray[np.float64]
@@ -51,6 +51,10 @@ class DPHMC(PenaltyStep):
         Bound on a record's absolute log-likelihood ratio over the length of the move.
     clip_grad : float
         Bound on the Euclidean length of a record's gradient.
+    public : pymc.Model, optional
+        The same model with simulated or public records observed. With it, ``clip_logp`` bounds a
+        record's absolute log-likelihood ratio over the root mean square of the ratios of these
+        records, which follow the shape of the posterior where a length does not.
     step_size : float
         Size of a leapfrog step.
     n_leapfrog : int, optional
@@ -141,6 +145,7 @@ class DPHMC(PenaltyStep):
         step_size: float,
         n_leapfrog: int | None = None,
         path_length: float | None = None,
+        public: pm.Model | None = None,
         inverse_mass: ArrayLike | None = None,
         epsilon: float | None = None,
         delta: float | None = None,
@@ -194,6 +199,7 @@ class DPHMC(PenaltyStep):
         # columns that move what the likelihood depends on
         self.seen = np.any(self.basis[self.likelihood.moves_with] != 0, axis=0)
         self.gradients = RecordGradients(self.likelihood, compile_kwargs)
+        self.public = None if public is None else _public_likelihood(public, self.space)
         self._forget()
 
     @property
@@ -232,7 +238,7 @@ class DPHMC(PenaltyStep):
         }
         if math.isfinite(after):
             self.allowance.look()
-            length = float(np.linalg.norm(end.displacement[self.seen]))
+            length = self._length(theta, end.theta, end.displacement)
             noisy = self._noisy_log_ratio(theta, end.theta, length)
             kinetic = (momentum @ momentum - end.momentum @ end.momentum) / 2
             public = after - self._prior_here(theta) + kinetic
@@ -280,9 +286,15 @@ class DPHMC(PenaltyStep):
         return theta + self.basis @ (length * rng.normal(size=self.seen.size))
 
     def move_length(self, theta: Vector, proposal: Vector) -> float:
-        """Length of a move in the sampler's coordinates that the likelihood depends on."""
+        """Length of a move in the sampler's coordinates, or as public records tell it."""
         move, *_ = np.linalg.lstsq(self.basis, proposal - theta, rcond=None)
-        return float(np.linalg.norm(move[self.seen]))
+        return self._length(theta, proposal, move)
+
+    def _length(self, theta: Vector, proposal: Vector, displacement: Vector) -> float:
+        """Any symmetric function of both ends that no confidential record enters will do."""
+        if self.public is not None:
+            return ratio_scale(self.public(proposal), self.public(theta))
+        return float(np.linalg.norm(displacement[self.seen]))
 
     @staticmethod
     def competence(var: Any, has_grad: bool) -> Competence:
@@ -361,6 +373,15 @@ def _check_numbers(clip_grad: float, grad_share: float, grad_scale: float, jitte
         raise ValueError(f"grad_scale must be positive and finite, not {grad_scale!r}.")
     if not 0 <= jitter < 1:
         raise ValueError(f"jitter must lie in [0, 1), not {jitter!r}.")
+
+
+def _public_likelihood(public: pm.Model, space: FlatSpace) -> RecordLikelihood:
+    own = FlatSpace(public)
+    if (own.names, own.shapes) != (space.names, space.shapes):
+        raise ValueError(
+            f"public= must have the same variables as the model, {space.names}, not {own.names}."
+        )
+    return RecordLikelihood(public, own)
 
 
 def _square_root(inverse_mass: ArrayLike | None, size: int) -> Matrix:
