@@ -244,6 +244,18 @@ def test_wrong_settings_are_told(wrong, message):
             pmdp.DPHMC(**{"epsilon": 1, "delta": 1e-6} | settings | wrong)
 
 
+def test_public_records_are_of_the_same_model():
+    with pm.Model() as other:
+        pm.Normal("y", pm.Normal("mean"), 1, observed=Y)
+    settings = {"clip_logp": 1, "clip_grad": 1, "step_size": 0.1, "n_leapfrog": 1}
+    with pm.Model():
+        poisson()
+        with pytest.raises(ValueError, match=r"same variables as the model, \['b'\]"):
+            pmdp.DPHMC(epsilon=1, delta=1e-6, public=other, **settings)
+    with pytest.raises(ValueError, match="whose records are confidential"):
+        pmdp.DPHMC(epsilon=1, delta=1e-6, model=other, public=other, **settings)
+
+
 def test_path_length_is_in_steps():
     with pm.Model():
         poisson()

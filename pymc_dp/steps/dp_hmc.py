@@ -199,6 +199,8 @@ class DPHMC(PenaltyStep):
         # columns that move what the likelihood depends on
         self.seen = np.any(self.basis[self.likelihood.moves_with] != 0, axis=0)
         self.gradients = RecordGradients(self.likelihood, compile_kwargs)
+        if public is model:
+            raise ValueError("public= is this model, whose records are confidential.")
         self.public = None if public is None else _public_likelihood(public, self.space)
         self._forget()
 
