@@ -17,7 +17,13 @@ from pymc_dp.accounting.budget import Neighbours, PrivacyBudget
 from pymc_dp.gradients import RecordGradients
 from pymc_dp.kernels.leapfrog import Trajectory, leapfrog
 from pymc_dp.kernels.penalty import log_acceptance, ratio_scale
-from pymc_dp.likelihood import FlatSpace, RecordLikelihood, compile_prior_gradient
+from pymc_dp.likelihood import compile_prior_gradient
+from pymc_dp.steps.hmc_settings import (
+    check_numbers,
+    leapfrog_steps,
+    public_likelihood,
+    square_root,
+)
 from pymc_dp.steps.penalty import PenaltyStep
 
 Vector = NDArray[np.float64]
@@ -166,8 +172,8 @@ class DPHMC(PenaltyStep):
         initial_point: PointType | None = None,
         blocked: bool = True,
     ) -> None:
-        self.step_size, self.n_leapfrog = _steps(step_size, n_leapfrog, path_length)
-        _check_numbers(clip_grad, grad_share, grad_scale, jitter)
+        self.step_size, self.n_leapfrog = leapfrog_steps(step_size, n_leapfrog, path_length)
+        check_numbers(clip_grad, grad_share, grad_scale, jitter)
         allowance = Allowance(
             epsilon=epsilon,
             delta=delta,
@@ -201,7 +207,7 @@ class DPHMC(PenaltyStep):
         self.gradients = RecordGradients(self.likelihood, compile_kwargs)
         if public is model:
             raise ValueError("public= is this model, whose records are confidential.")
-        self.public = None if public is None else _public_likelihood(public, self.space)
+        self.public = None if public is None else public_likelihood(public, self.space)
         self._forget()
 
     @property
@@ -213,7 +219,7 @@ class DPHMC(PenaltyStep):
         """Columns are the sampler's coordinates, in the model's own."""
         own = np.sort(np.concatenate([self.paid, self.free]))
         basis = np.zeros((self.space.size, own.size))
-        basis[own] = _square_root(inverse_mass, own.size)
+        basis[own] = square_root(inverse_mass, own.size)
         return basis
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
@@ -344,66 +350,3 @@ class DPMALA(DPHMC):
         if extra := {"n_leapfrog", "path_length"} & set(kwargs):
             raise TypeError(f"DPMALA takes one step: leave {extra.pop()} out, or use DPHMC.")
         super().__init__(vars, step_size=step_size, n_leapfrog=1, **kwargs)
-
-
-def _steps(
-    step_size: float, n_leapfrog: int | None, path_length: float | None
-) -> tuple[float, int]:
-    if np.ndim(step_size) or not 0 < step_size < math.inf:
-        raise ValueError(
-            f"step_size must be a positive, finite number, not {step_size!r}; write scales of the "
-            "coordinates as inverse_mass=."
-        )
-    if (n_leapfrog is None) == (path_length is None):
-        raise ValueError("Write one of n_leapfrog= and path_length=.")
-    if path_length is not None:
-        if not 0 < path_length < math.inf:
-            raise ValueError(f"path_length must be positive and finite, not {path_length!r}.")
-        n_leapfrog = max(1, round(path_length / float(step_size)))
-    assert n_leapfrog is not None
-    if n_leapfrog != int(n_leapfrog) or n_leapfrog < 1:
-        raise ValueError(f"n_leapfrog must be a whole number >= 1, not {n_leapfrog!r}.")
-    return float(step_size), int(n_leapfrog)
-
-
-def _check_numbers(clip_grad: float, grad_share: float, grad_scale: float, jitter: float) -> None:
-    if not 1e-100 < clip_grad < 1e100:
-        raise ValueError(f"clip_grad must be positive and finite, not {clip_grad!r}.")
-    if not 0 < grad_share < 1:
-        raise ValueError(f"grad_share must lie in (0, 1), not {grad_share!r}.")
-    if not 0 < grad_scale < math.inf:
-        raise ValueError(f"grad_scale must be positive and finite, not {grad_scale!r}.")
-    if not 0 <= jitter < 1:
-        raise ValueError(f"jitter must lie in [0, 1), not {jitter!r}.")
-
-
-def _public_likelihood(public: pm.Model, space: FlatSpace) -> RecordLikelihood:
-    own = FlatSpace(public)
-    if (own.names, own.shapes) != (space.names, space.shapes):
-        raise ValueError(
-            f"public= must have the same variables as the model, {space.names}, not {own.names}."
-        )
-    return RecordLikelihood(public, own)
-
-
-def _square_root(inverse_mass: ArrayLike | None, size: int) -> Matrix:
-    """Matrix A with A A' = inverse mass."""
-    mass = np.asarray(1.0 if inverse_mass is None else inverse_mass, dtype=float)
-    if mass.shape not in ((), (size,), (size, size)):
-        raise ValueError(
-            f"inverse_mass must be a number, {size} variances or a matrix of {size} by {size}, one "
-            f"for each unconstrained coordinate, not of shape {mass.shape}."
-        )
-    try:
-        if mass.ndim == 2:
-            if not np.allclose(mass, mass.T):
-                raise np.linalg.LinAlgError
-            return np.linalg.cholesky(mass)
-        if not np.all((mass > 0) & np.isfinite(mass)):
-            raise np.linalg.LinAlgError
-    except np.linalg.LinAlgError:
-        raise ValueError(
-            "inverse_mass must be positive (definite), symmetric and finite: a covariance matrix, "
-            "or variances."
-        ) from None
-    return np.diag(np.broadcast_to(np.sqrt(mass), (size,)))
