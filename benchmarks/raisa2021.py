@@ -1,8 +1,8 @@
 """The experiments of Räisä et al. (2021): Gaussian and banana posteriors against epsilon, clipping.
 
-Every setting comes from synthetic data drawn at the centre of the start points (``suggest`` and
-``suggest_hmc``); the confidential data is only sampled. Runs are simulations, so that they can be
-repeated, with the noise of the stated guarantee. With a folder that holds the published problems
+Every setting comes from synthetic data sets drawn at the centre of the start points (``suggest``
+and ``suggest_hmc``); the confidential data is only sampled. Runs are simulations, so that they can
+be repeated, with the noise of the stated guarantee. With a folder that holds the published problems
 (``dphmc_problem_gauss.npz``, ``dphmc_problem_banana.npz``: data, start points, reference draws) as
 argument those are used, otherwise problems of the same kind from ``pymc_dp.datasets``.
 
@@ -17,11 +17,10 @@ from pathlib import Path
 import numpy as np
 
 import pymc_dp as pmdp
-from benchmarks.raisa2021_mala import mala_rows
-from benchmarks.raisa2021_plots import plot_clipping, plot_comparison, plot_posteriors
+from benchmarks._raisa2021_plots import plot_clipping, plot_comparison, plot_posteriors
 from pymc_dp.likelihood import FlatSpace
 
-N, DELTA, CHAINS = 100_000, 1e-6, 4
+N, DELTA, CHAINS, TWINS = 100_000, 1e-6, 4, 4
 RESULTS = Path(__file__).parent / "results"
 EPSILONS = (4.0, 8.0, 15.0)
 # medians of four repeats with the published settings, at epsilon 4, 8 and 15
@@ -51,19 +50,21 @@ class Experiment:
             if name == "gauss":
                 build = _gaussian_model(kept["Sigma"])
         self.name, self.model = name, build(data)
+        covariance = np.diag([2000.0, 2500.0])
+        middle = np.array([centre[0], centre[1] + 20 * centre[0] ** 2])
         if name == "gauss":
-            noise = rng.multivariate_normal(
-                np.zeros(10), kept["Sigma"] if folder is not None else N * problem.covariance, 4000
-            )
+            covariance = kept["Sigma"] if folder is not None else N * problem.covariance
             middle = centre
-        else:
-            noise = rng.normal(size=(4000, 2)) * np.sqrt([2000.0, 2500.0])
-            middle = np.array([centre[0], centre[1] + 20 * centre[0] ** 2])
-        # few records whose mean is as uncertain as that of all
-        mean = rng.multivariate_normal(np.zeros(len(middle)), np.cov(noise.T) / N)
-        self.synthetic = build(middle + mean + noise - noise.mean(axis=0))
+        self.synthetic = [build(_twin(middle, covariance, rng)) for _ in range(TWINS)]
         space = FlatSpace(self.model)
         self.centre = space.unflatten(centre, self.model.initial_point())
+
+
+def _twin(middle, covariance, rng):
+    """Few records whose mean is as uncertain as that of all."""
+    noise = rng.multivariate_normal(np.zeros(len(middle)), covariance, 4000)
+    mean = rng.multivariate_normal(np.zeros(len(middle)), np.cov(noise.T) / N)
+    return middle + mean + noise - noise.mean(axis=0)
 
 
 def _gaussian_model(covariance):
@@ -84,12 +85,13 @@ def run(experiment, step, draws, repeat):
     """Second halves of four chains together, and how many moves were accepted."""
     kept, accepted, start = [], [], experiment.model.initial_point()
     for chain in range(CHAINS):
-        step.setup_chain(np.random.default_rng(100 * repeat + chain), 0, draws)
+        half = draws // 2
+        step.setup_chain(np.random.default_rng(100 * repeat + chain), half, draws - half)
         point = step.space.unflatten(experiment.starts[CHAINS * repeat + chain], start)
         for i in range(draws):
             point, (stats,) = step.step(point)
             accepted.append(stats["accepted"])
-            if i >= draws // 2:
+            if i >= half:
                 kept.append(step.space.flatten(point))
     return np.array(kept), float(np.mean(accepted))
 
@@ -100,61 +102,53 @@ def settings_of(experiment, method, epsilon):
     if method == "DPHMC":
         found = pmdp.suggest_hmc(epsilon, DELTA, start=experiment.centre, **common)
         return found.settings, found.draws
+    common["synthetic"] = experiment.synthetic[0]
     found = pmdp.suggest(epsilon, DELTA, dim=size, **common)
     return {"clip_logp": found.clip_logp, "step_size": found.step_size}, found.draws
 
 
-def compare(experiment, repeats, samples):
-    rows = []
-    for method in ("DPHMC", "DPPenalty"):
-        for number, epsilon in enumerate(EPSILONS):
-            settings, draws = settings_of(experiment, method, epsilon)
-            with experiment.model:
-                step = getattr(pmdp, method)(
-                    epsilon=epsilon, delta=DELTA, chains=CHAINS, simulation=True, **settings
-                )
-            values, errors, accepted, cpu = [], [], [], time.process_time()
-            for repeat in range(repeats[method]):
-                draw, rate = run(experiment, step, draws, repeat)
-                values.append(pmdp.mmd(draw, experiment.reference))
-                off = draw.mean(axis=0) - experiment.reference.mean(axis=0)
-                errors.append(float(np.linalg.norm(off)))
-                accepted.append(rate)
-                samples.setdefault((experiment.name, method, epsilon), []).append(draw)
-            published = PUBLISHED[experiment.name, method][number]
-            rows.append(
-                {
-                    "model": experiment.name,
-                    "method": method,
-                    "epsilon": epsilon,
-                    "mmd": float(np.median(values)),
-                    "mmd_min": min(values),
-                    "mmd_max": max(values),
-                    "published": published,
-                    "over_published": float(np.median(values)) / published,
-                    "mean_error": float(np.median(errors)),
-                    "acceptance": float(np.median(accepted)),
-                    "iterations": draws * CHAINS,
-                    "n_leapfrog": settings.get("n_leapfrog", 0),
-                    "cpu_s": (time.process_time() - cpu) / repeats[method],
-                }
-            )
-            print({k: v if isinstance(v, str) else round(v, 4) for k, v in rows[-1].items()})
-            sys.stdout.flush()
-    return rows
+def compare(experiment, method, epsilon, repeats):
+    """Figures of some repeats at one epsilon, and their draws."""
+    settings, draws = settings_of(experiment, method, epsilon)
+    with experiment.model:
+        step = getattr(pmdp, method)(
+            epsilon=epsilon, delta=DELTA, chains=CHAINS, simulation=True, **settings
+        )
+    samples, values, errors, accepted, cpu = [], [], [], [], time.process_time()
+    for repeat in range(repeats):
+        draw, rate = run(experiment, step, draws, repeat)
+        values.append(pmdp.mmd(draw, experiment.reference))
+        off = draw.mean(axis=0) - experiment.reference.mean(axis=0)
+        errors.append(float(np.linalg.norm(off)))
+        accepted.append(rate)
+        samples.append(draw)
+    published = PUBLISHED[experiment.name, method][EPSILONS.index(epsilon)]
+    row = {
+        "model": experiment.name,
+        "method": method,
+        "epsilon": epsilon,
+        "mmd": float(np.median(values)),
+        "mmd_min": min(values),
+        "mmd_max": max(values),
+        "published": published,
+        "over_published": float(np.median(values)) / published,
+        "mean_error": float(np.median(errors)),
+        "acceptance": float(np.median(accepted)),
+        "iterations": draws * CHAINS,
+        "n_leapfrog": settings.get("n_leapfrog", 0),
+        "cpu_s": (time.process_time() - cpu) / repeats,
+    }
+    return row, samples
 
 
 def clipping(experiment, iterations, factors=(0.15, 0.3, 0.5, 1.0, 2.0)):
     """Figure 3: no noise, clipped log-ratios."""
-    rows = []
-    hmc = pmdp.suggest_hmc(
-        15.0, DELTA, n=N, synthetic=experiment.synthetic, start=experiment.centre
-    )
-    hmc = hmc.settings | {"grad_scale": 1.0, "clip_grad": 20 * hmc.clip_grad}
-    walk = {"clip_logp": hmc["clip_logp"], "inverse_mass": hmc["inverse_mass"]}
-    walk |= {"step_size": 2.0 / experiment.reference.shape[1] ** 0.5, "n_leapfrog": 1}
+    hmc, _ = settings_of(experiment, "DPHMC", 15.0)
+    hmc = hmc | {"grad_scale": 1.0, "clip_grad": 20 * hmc["clip_grad"]}
     # a random walk in the same coordinates: one step without force
-    walk |= {"clip_grad": 1e-90, "grad_share": 0.5}
+    walk = {name: hmc[name] for name in ("clip_logp", "inverse_mass", "public")}
+    walk |= {"step_size": 2.0 / experiment.reference.shape[1] ** 0.5, "n_leapfrog": 1}
+    walk |= {"clip_grad": 1e-90}
     for method, settings in (("HMC", hmc), ("random walk", walk)):
         for factor in factors:
             bound = factor * settings["clip_logp"]
@@ -166,24 +160,17 @@ def clipping(experiment, iterations, factors=(0.15, 0.3, 0.5, 1.0, 2.0)):
                     **settings | {"clip_logp": bound},
                 )
             draw, _ = run(experiment, step, iterations, 0)
-            rng = np.random.default_rng(0)
-            pairs = rng.integers(len(draw), size=(20, 2))
+            pairs = np.random.default_rng(0).integers(len(draw), size=(20, 2))
             share = [clipped_share(step, draw[a], draw[b]) for a, b in pairs]
-            rows.append(
-                {
-                    "model": experiment.name,
-                    "method": method,
-                    "clip_logp": bound,
-                    "clipped": float(np.nanmean(share)),
-                    "mmd": pmdp.mmd(draw, experiment.reference),
-                    "variance_ratio": float(
-                        np.median(draw.var(axis=0) / experiment.reference.var(axis=0))
-                    ),
-                }
-            )
-            print({k: v if isinstance(v, str) else round(v, 5) for k, v in rows[-1].items()})
-            sys.stdout.flush()
-    return rows
+            ratio = np.median(draw.var(axis=0) / experiment.reference.var(axis=0))
+            yield {
+                "model": experiment.name,
+                "method": method,
+                "clip_logp": bound,
+                "clipped": float(np.nanmean(share)),
+                "mmd": pmdp.mmd(draw, experiment.reference),
+                "variance_ratio": float(ratio),
+            }
 
 
 def clipped_share(step, one, other):
@@ -193,23 +180,30 @@ def clipped_share(step, one, other):
     return float(np.mean(ratio > step.bound(step.move_length(one, other))))
 
 
-def main(folder=None, repeats=(4, 2), clip_iterations=400) -> list[dict]:
-    """Rows of all experiments; figures and JSON go to ``benchmarks/results``."""
+def main(folder=None, repeats=4, clip_iterations=400) -> list[dict]:
+    """Rows of all experiments; figures and JSON go to ``benchmarks/results`` as they come."""
     RESULTS.mkdir(exist_ok=True)
-    counts = dict(zip(("DPHMC", "DPPenalty"), repeats, strict=True))
-    rows, clipped, samples, experiments = [], [], {}, {}
-    for name in ("gauss", "banana"):
-        experiments[name] = Experiment(name, folder)
-        rows += compare(experiments[name], counts, samples)
-        clipped += clipping(experiments[name], clip_iterations)
-    rows_of_mala = mala_rows()
+    rows, clipped, samples = [], [], {}
+
+    def tell(row, kept):
+        kept.append(row)
+        print({k: v if isinstance(v, str) else round(v, 5) for k, v in row.items()}, flush=True)
+        everything = {"comparison": rows, "clipping": clipped}
+        (RESULTS / "raisa2021_rows.json").write_text(json.dumps(everything, indent=1))
+
+    for name in ("banana", "gauss"):
+        experiment = Experiment(name, folder)
+        for method in ("DPHMC", "DPPenalty"):
+            for epsilon in EPSILONS:
+                row, samples[method] = compare(experiment, method, epsilon, repeats)
+                tell(row, rows)
+        if name == "banana":
+            plot_posteriors(samples, experiment.reference, RESULTS / "raisa2021_figure2.png")
+        for row in clipping(experiment, clip_iterations):
+            tell(row, clipped)
     plot_comparison(rows, RESULTS / "raisa2021_figure1.png")
-    chosen = {m: samples["banana", m, 15.0] for m in ("DPHMC", "DPPenalty")}
-    plot_posteriors(chosen, experiments["banana"].reference, RESULTS / "raisa2021_figure2.png")
     plot_clipping(clipped, RESULTS / "raisa2021_figure3.png")
-    everything = {"comparison": rows, "clipping": clipped, "mala": rows_of_mala}
-    (RESULTS / "raisa2021_all.json").write_text(json.dumps(everything, indent=1))
-    return [*rows, *clipped, *rows_of_mala]
+    return [*rows, *clipped]
 
 
 if __name__ == "__main__":

@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 from pytensor.gradient import pushforward
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dp.entries import Entries, find_entries
 from pymc_dp.kernels.gradient import (
+    clipped_entry_total,
     clipped_gradient_total,
-    clipped_product_total,
     clipped_score_total,
+    clipped_value_total,
     column_lengths,
 )
 from pymc_dp.likelihood import RecordLikelihood
@@ -72,10 +74,7 @@ class RecordGradients:
             else:
                 values = pt.concatenate([*entries.values, *entries.coefficients])
                 self._slopes = compiled([theta, directions], _along(values, theta, directions))
-                outputs = [*entries.value_gradients, *entries.scores]
-                if self.kind == "values":
-                    outputs = [pt.stack([column[:, 0] for column in entries.value_gradients])]
-                self._scores = compiled([theta, *rows], outputs)
+                self._pieces = compiled([theta, *rows], _pieces(entries, self.kind))
                 self._covariates = compiled(rows, entries.covariates)
         except (NotImplementedError, TypeError, ValueError) as error:
             raise ValueError(
@@ -87,12 +86,16 @@ class RecordGradients:
     def forget(self) -> None:
         """Drop what was computed from the data."""
         self._rows: list[Matrix] = []
-        self._predictors: list[Matrix] = []
+        self._columns: NDArray[np.float32] | None = None
         self._lengths: Vector | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        return state | {"_rows": [], "_columns": None, "_lengths": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        for name in ("_jacobian", "_slopes", "_scores", "_covariates"):
+        for name in ("_jacobian", "_slopes", "_pieces", "_covariates"):
             if name in state:
                 state[name].trust_input = True
 
@@ -121,34 +124,46 @@ class RecordGradients:
         rows = self._covariates(*self.likelihood.data)
         self._widths = [len(each.T) for each in rows]
         first = slopes.shape[1] - sum(self._widths)
-        if np.array_equal(slopes[:, first:], again[:, first:]):  # coefficients are parameters
-            parts = np.split(slopes, first + np.cumsum([0, *self._widths]), axis=1)[1:]
-            pairs = zip(parts[:-1], rows, strict=True)
-            self._predictors = [np.ascontiguousarray(part @ each.T) for part, each in pairs]
-            if self.kind == "rows":
-                self._lengths = column_lengths(self._predictors[0])
-        else:
+        if not np.array_equal(slopes[:, first:], again[:, first:]):
             self._rows = rows
+            return
+        # coefficients are parameters, and the predictors' gradients stay the same over a chain
+        shape = (len(rows), self.size, self.likelihood.n_records)
+        self._columns = np.empty(shape, dtype=np.float32)
+        for part in self._parts():
+            for columns, slope, each in zip(
+                self._columns, self._by_predictor(slopes), rows, strict=True
+            ):
+                columns[:, part] = slope @ each[part].T
+        if self.kind == "rows":
+            self._lengths = column_lengths(self._columns[0])
 
     def total(self, theta: Vector, bound: float) -> NDArray[np.int64]:
         """Sum of the gradients at `theta`, each clipped, in units of ``bound / LEVELS``."""
         total = np.zeros(self.size, dtype=np.int64)
         with np.errstate(all="ignore"):
-            if self._lengths is not None:
-                (predictors,), lengths = self._predictors, self._lengths
-                for part, rows in self._blocks():
-                    (scores,) = self._scores(theta, *rows)
-                    columns = predictors[:, part]
-                    total += clipped_score_total(scores, columns, lengths[part], bound)
-            elif self.kind == "values":
-                slopes = self._slopes(theta, self._directions)
-                for _, rows in self._blocks():
-                    (pieces,) = self._scores(theta, *rows)
-                    total += clipped_product_total(slopes, pieces, bound)
-            else:
+            if self._columns is None and self.kind != "values":
                 for jacobian in self.jacobians(theta):
                     total += clipped_gradient_total(jacobian, bound)
+                return total
+            slopes = self._slopes(theta, self._directions)
+            for part, rows in self._blocks():
+                pieces = [np.ascontiguousarray(piece) for piece in self._pieces(theta, *rows)]
+                total += self._block_total(slopes, part, pieces, bound)
         return total
+
+    def _block_total(
+        self, slopes: Matrix, part: slice, pieces: list[Any], bound: float
+    ) -> NDArray[np.int64]:
+        if self.kind == "values":
+            return clipped_value_total(slopes, tuple(pieces), bound)
+        assert self._columns is not None
+        if self._lengths is not None:
+            columns, scores = self._columns[0, :, part], pieces[1][0]
+            return clipped_score_total(scores, columns, self._lengths[part], bound)
+        by_value, scores = pieces
+        slopes = slopes[:, : by_value.shape[1]]
+        return clipped_entry_total(slopes, by_value, scores, self._columns[:, :, part], bound)
 
     def jacobians(self, theta: Vector) -> Iterator[Matrix]:
         """Gradients block by block, one coordinate a row."""
@@ -157,12 +172,28 @@ class RecordGradients:
                 yield self._jacobian(theta, self._directions, *rows)
             return
         slopes = self._slopes(theta, self._directions)
-        if self.kind == "values":
-            for _, rows in self._blocks():
-                yield slopes @ self._scores(theta, *rows)[0]
-            return
         for part, rows in self._blocks():
-            yield self._assembled(slopes, part, self._scores(theta, *rows))
+            pieces = self._pieces(theta, *rows)
+            if self.kind == "values":
+                yield slopes @ np.stack(pieces)
+            else:
+                yield self._assembled(slopes, part, *pieces)
+
+    def _assembled(self, slopes: Matrix, part: slice, pieces: Matrix, scores: Matrix) -> Matrix:
+        """Chain rule: pieces by the values and predictors, times their slopes."""
+        jacobian = slopes[:, : pieces.shape[1]] @ pieces.T
+        for number, slope in enumerate(self._by_predictor(slopes)):
+            if self._columns is not None:
+                columns = self._columns[number][:, part]
+            else:
+                columns = slope @ self._rows[number][part].T
+            jacobian += columns * scores[number]
+        return jacobian
+
+    def _by_predictor(self, slopes: Matrix) -> list[Matrix]:
+        """Slopes of each predictor's coefficients, which come after those of the values."""
+        ends = slopes.shape[1] - np.cumsum([0, *self._widths[::-1]])[::-1]
+        return np.split(slopes, ends, axis=1)[1:-1]
 
     def _splits(self, size: int) -> bool:
         """Whether some records' gradients can be computed without the others."""
@@ -170,36 +201,39 @@ class RecordGradients:
         try:
             if self.kind == "forward":
                 return self._jacobian(some[0], self._directions, *some[1:]).shape[1] == 2
-            return all(2 in piece.shape for piece in self._scores(*some))
+            pieces = self._pieces(*some)
+            return all(len(np.moveaxis(p, i % p.ndim, 0)) == 2 for i, p in enumerate(pieces))
         except Exception:  # the number of records is written into the graph
             return False
 
-    def _assembled(self, slopes: Matrix, part: slice, pieces: list[NDArray[Any]]) -> Matrix:
-        """Chain rule: pieces by the values and predictors, times their slopes."""
-        count = len(pieces) - len(self._widths)
-        parts, place = [], 0
-        for piece in pieces[:count]:
-            parts.append(slopes[:, place : place + len(piece.T)] @ piece.T)
-            place += len(piece.T)
-        for number, (scores, width) in enumerate(zip(pieces[count:], self._widths, strict=True)):
-            if self._predictors:
-                columns = self._predictors[number][:, part]
-            else:
-                columns = slopes[:, place : place + width] @ self._rows[number][part].T
-            parts.append(columns * scores)
-            place += width
-        return sum(parts[1:], start=parts[0])
+    def _parts(self) -> Iterator[slice]:
+        for start in range(0, self.likelihood.n_records, self._block):
+            yield slice(start, min(start + self._block, self.likelihood.n_records))
 
     def _blocks(self) -> Iterator[tuple[slice, list[NDArray[Any]]]]:
-        for start in range(0, self.likelihood.n_records, self._block):
-            part = slice(start, min(start + self._block, self.likelihood.n_records))
+        for part in self._parts():
             yield part, self.likelihood.part(part)
+
+
+def _pieces(entries: Entries, kind: str) -> list[Variable]:
+    """One vector for every value; or a column for every value, and a row for every predictor."""
+    if kind == "values":
+        return [column[:, 0].astype("float32") for column in entries.value_gradients]
+    number = [*entries.value_gradients, *entries.scores][0].shape[0]
+    pieces, scores = pt.zeros((number, 0), dtype="float32"), pt.zeros((0, number))
+    if entries.value_gradients:
+        pieces = pt.concatenate(entries.value_gradients, axis=1).astype("float32")
+    if entries.scores:
+        scores = pt.stack(entries.scores)
+    return [pieces, scores]
 
 
 def _along(outputs: Variable, theta: Variable, directions: Variable) -> Variable:
     """Differentiate along directions, one a row, in one vectorised forward-mode pass."""
     direction = pt.dvector("direction")
     pushed: Any = pushforward(outputs, theta, direction, disconnected_outputs="ignore")
+    if direction not in set(ancestors([pushed])):
+        raise ValueError("it is zero everywhere")
     return vectorize_graph(pushed, {direction: directions})
 
 

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 from scipy.optimize import minimize
+from scipy.special import ndtr
+from scipy.stats import chi2
 
 from pymc_dp import noise
 from pymc_dp.accounting.budget import Neighbours, PrivacyBudget, record_weight
@@ -60,8 +62,9 @@ def suggest(
     Returns
     -------
     Suggestion
-        ``effective_draws`` is a rough and optimistic forecast for all chains together, the way
-        from the start not counted: below a thousand or so, the budget is too small for sampling.
+        ``effective_draws`` is a forecast for all draws of all chains together, for a round
+        posterior and without the way from the start: below two hundred or so, the budget is too
+        small for sampling.
 
     Notes
     -----
@@ -70,6 +73,7 @@ def suggest(
     changes. K moves of length D then carry noise of variance ``(2 b D)^2 K / (2 mu)`` and are
     accepted with probability about ``2 Phi(-D sqrt(1/s^2 + 2 b^2 K / mu) / 2)``. The distance
     travelled grows with K but levels off; K is chosen where four fifths of the limit are reached.
+    Effective draws follow from the mean square of accepted moves, as for an autoregression.
 
     Examples
     --------
@@ -87,13 +91,17 @@ def suggest(
     moves = max(4 / (cost * scale**2), chains)
     draws = max(1, int(moves / chains))
     length = 2.38 / np.sqrt(1 / scale**2 + cost * draws * chains)
-    effective = draws * chains * 0.23 * (length / scale) ** 2 / (2 * dim)
+    step_size = length / np.sqrt(dim)
+    squares = chi2.ppf((np.arange(1000) + 0.5) / 1000, dim)  # of a proposal's length, in steps
+    accepted = 2 * ndtr(-2.38 / np.sqrt(dim) * np.sqrt(squares) / 2)
+    # one less the autocorrelation
+    moved = (step_size / scale) ** 2 / 2 * np.mean(accepted * squares) / dim
     return Suggestion(
         clip_logp=float(clip_logp),
-        step_size=float(length / np.sqrt(dim)),
+        step_size=float(step_size),
         draws=draws,
         noise_sd=float(np.sqrt(cost * draws * chains) * length),
-        effective_draws=float(effective),
+        effective_draws=float(draws * chains * moved / (2 - moved)),
     )
 
 

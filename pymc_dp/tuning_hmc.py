@@ -1,26 +1,26 @@
 """Settings for DPHMC from synthetic data: the sampler is tried where nothing is confidential."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from pymc_dp.accounting.budget import Neighbours, record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
-from pymc_dp.gradients import RecordGradients
-from pymc_dp.kernels.gradient import clipped_gradient_total
-from pymc_dp.kernels.penalty import clipped_total
-from pymc_dp.likelihood import FlatSpace, RecordLikelihood, compile_prior, compile_prior_gradient
+from pymc_dp.kernels.leapfrog import leapfrog
+from pymc_dp.kernels.penalty import clipped_total, log_acceptance, ratio_scale
 from pymc_dp.noise import LEVELS
+from pymc_dp.synthetic import SyntheticPosterior, covariance
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-_TRIALS = 64  # single iterations by which a setting is judged
+_TRIALS = 96  # single iterations by which a setting is judged
 _RECORDS = 4000  # synthetic records that are used
+_CLIP_ERROR = 0.5  # what clipping may change of log-ratios, root mean square
 
 
 class HMCSuggestion(NamedTuple):
@@ -33,6 +33,7 @@ class HMCSuggestion(NamedTuple):
     step_size: float
     n_leapfrog: int
     inverse_mass: Matrix
+    public: pm.Model | None
     draws: int
     acceptance: float
     effective_draws: float
@@ -41,7 +42,7 @@ class HMCSuggestion(NamedTuple):
     def settings(self) -> dict[str, Any]:
         """The part to write into the step, ``DPHMC(..., **found.settings)``."""
         told = self._asdict()
-        return {name: told[name] for name in list(told)[:7]}
+        return {name: told[name] for name in list(told)[:8]}
 
 
 def suggest_hmc(
@@ -49,7 +50,7 @@ def suggest_hmc(
     delta: float,
     *,
     n: int,
-    synthetic: pm.Model | None = None,
+    synthetic: pm.Model | Sequence[pm.Model] | None = None,
     dim: int | None = None,
     prior_sd: float = 1.0,
     chains: int = 4,
@@ -65,9 +66,10 @@ def suggest_hmc(
         The guarantee for all chains together.
     n : int
         Number of confidential records (roughly, if it is not public).
-    synthetic : pymc.Model, optional
-        The same model with simulated or public records observed, some thousands at least. It is
-        read freely: never pass the confidential data here.
+    synthetic : pymc.Model or list of them, optional
+        The same model with simulated or public records observed, some thousands at least; or
+        several such models, for settings that suit all of them. They are read freely: never pass
+        the confidential data here.
     dim, prior_sd : int, float
         Without synthetic data, the number of unconstrained parameters and the prior's standard
         deviation; a record is then taken to tell as much as the prior does.
@@ -89,11 +91,12 @@ def suggest_hmc(
     Notes
     -----
     Synthetic records are weighted up to n. Their posterior is sampled by plain HMC, and its
-    covariance becomes the inverse mass. Ratios are clipped at the 98% point of what pairs of its
-    draws show. Gradients are clipped where noise over signal is least, and scaled up by what the
-    clip takes away. Numbers of iterations and steps, step size and split of the budget are then
-    searched one after the other for the most effective draws, by single iterations of the private
-    sampler from draws of the synthetic posterior.
+    covariance (the mean of several) becomes the inverse mass. Ratios are clipped as far as
+    log-ratios between its draws change by less than 0.5, root mean square. Gradients are
+    clipped where noise over signal is least, and scaled up by what the clip takes away. Numbers of
+    iterations and steps, step size and split of the budget are then searched one after the other
+    for the most effective draws, by single iterations of the private sampler from draws of the
+    synthetic posterior.
 
     Examples
     --------
@@ -102,15 +105,16 @@ def suggest_hmc(
     >>> found.effective_draws > 100, found.n_leapfrog >= 1
     (True, True)
     """
-    if synthetic is None:
+    models = [synthetic] if isinstance(synthetic, pm.Model) else synthetic
+    public = models[0] if models else None
+    if not models:
         if dim is None:
             raise ValueError("Write synthetic=, a model with simulated records, or dim=.")
-        synthetic = _plain_model(dim, prior_sd)
+        models = [_plain_model(dim, prior_sd)]
     rng = np.random.default_rng(random_seed)
-    target = _Synthetic(synthetic, n, start)
     with np.errstate(all="ignore"):  # trajectories that diverge
-        draws = target.explored(rng)
-        trial = _Trial(target, draws, math.sqrt(2 * gaussian_mu(epsilon, delta)), neighbours)
+        targets = [SyntheticPosterior(model, n, start, rng) for model in models]
+        trial = _Trial(targets, public, math.sqrt(2 * gaussian_mu(epsilon, delta)), neighbours)
         return trial.searched(chains)
 
 
@@ -122,69 +126,6 @@ def _plain_model(dim: int, prior_sd: float) -> pm.Model:
     return model
 
 
-class _Synthetic:
-    """Posterior of synthetic records, weighted up to the number of confidential ones."""
-
-    def __init__(self, model: pm.Model, n: int, start: dict[str, Any] | None) -> None:
-        self.space = FlatSpace(model)
-        self.likelihood = RecordLikelihood(model, self.space)
-        if self.likelihood.n_records < 100:
-            raise ValueError("synthetic= needs some thousands of records, a hundred at the least.")
-        self.gradients = RecordGradients(self.likelihood)
-        self.log_prior = compile_prior(model, self.space)
-        self.prior_gradient = compile_prior_gradient(model, self.space)
-        self.weight = n / self.likelihood.n_records
-        self.start = self.space.start if start is None else self.space.flatten(start)
-        self.gradients.prepare(np.eye(self.space.size))
-
-    def log_density(self, theta: Vector) -> float:
-        return self.weight * float(self.likelihood(theta).sum()) + float(self.log_prior(theta))
-
-    def gradient(self, theta: Vector) -> Vector:
-        total = sum(block.sum(axis=1) for block in self.gradients.jacobians(theta))
-        return self.weight * total + self.prior_gradient(theta)
-
-    def explored(self, rng: np.random.Generator, rounds: int = 3, length: int = 120) -> Matrix:
-        """Draws of the posterior by plain HMC, its mass learnt round by round."""
-        found = minimize(
-            lambda t: -self.log_density(t),
-            self.start,
-            jac=lambda t: -self.gradient(t),
-            method="BFGS",
-        )
-        theta, root = found.x, np.linalg.cholesky(_symmetric(found.hess_inv))
-        step_size, draws = 0.3, np.empty((0, theta.size))
-        for turn in range(rounds):
-            kept = []
-            for _ in range(length * (turn + 1)):
-                theta, accepted = self._move(theta, root, step_size, rng)
-                step_size *= math.exp(0.05 * (accepted - 0.8))
-                kept.append(theta)
-            draws = np.array(kept[len(kept) // 3 :])
-            root = np.linalg.cholesky(_symmetric(np.cov(draws.T).reshape(theta.size, -1)))
-        return draws
-
-    def _move(
-        self, theta: Vector, root: Matrix, step_size: float, rng: np.random.Generator
-    ) -> tuple[Vector, bool]:
-        momentum = rng.normal(size=theta.size)
-        steps = int(rng.integers(3, 12))
-        place, speed = theta, momentum + step_size / 2 * root.T @ self.gradient(theta)
-        for turn in range(steps):
-            place = place + root @ (step_size * speed)
-            kick = step_size / 2 if turn == steps - 1 else step_size
-            speed = speed + kick * root.T @ self.gradient(place)
-        gain = self.log_density(place) - self.log_density(theta)
-        gain += float(momentum @ momentum - speed @ speed) / 2
-        accepted = bool(-rng.standard_exponential() < gain)
-        return (place if accepted else theta), accepted
-
-
-def _symmetric(matrix: Matrix) -> Matrix:
-    scale = np.sqrt(np.diag(matrix))
-    return (matrix + matrix.T) / 2 + 1e-9 * np.diag(scale**2)
-
-
 class _Setting(NamedTuple):
     log_iterations: float
     log_steps: float
@@ -192,47 +133,91 @@ class _Setting(NamedTuple):
     share: float
 
 
+def _clip_error(bound: float, slope: Vector, length: float, weight: float) -> float:
+    """Squared change of the log-ratio of all records, without that of having fewer synthetic."""
+    cut = length * (np.clip(slope, -bound, bound) - slope)
+    return weight**2 * (cut.sum() ** 2 - cut.size * cut.var()) + weight * cut.size * cut.var()
+
+
+def _clipped(jacobian: Matrix, bound: float) -> Matrix:
+    lengths = np.linalg.norm(jacobian, axis=0)
+    return jacobian * np.minimum(1, bound / np.maximum(lengths, 1e-300))
+
+
 class _Trial:
-    """The private sampler, tried on a synthetic posterior one iteration at a time."""
+    """The private sampler, tried on synthetic posteriors one iteration at a time."""
 
     def __init__(
-        self, target: _Synthetic, draws: Matrix, root_mu: float, neighbours: Neighbours
+        self,
+        targets: Sequence[SyntheticPosterior],
+        public: pm.Model | None,
+        root_mu: float,
+        neighbours: Neighbours,
     ) -> None:
-        self.target, self.root_mu = target, root_mu
-        self.mass = _symmetric(np.cov(draws.T).reshape(target.space.size, -1))
+        self.root_mu, self.weight, self.public = root_mu, record_weight(neighbours), public
+        self._public_logp = targets[0].likelihood
+        self.mass = np.mean([covariance(target.draws) for target in targets], axis=0)
         self.root = np.linalg.cholesky(self.mass)
-        self.weight = record_weight(neighbours)
+        for target in targets:
+            target.gradients.prepare(self.root)
         rng = np.random.default_rng(1)
-        self.starts = draws[rng.integers(len(draws), size=_TRIALS)]
-        target.gradients.prepare(self.root)
-        self.clip_logp = self._ratio_clip(draws, rng)
+        self.starts = [
+            (target, target.draws[rng.integers(len(target.draws))])
+            for _ in range(_TRIALS // len(targets))
+            for target in targets
+        ]
+        self.clip_logp = self._ratio_clip(targets, rng)
         self.clip_grad, self.grad_scale = self._gradient_clip()
 
-    def _ratio_clip(self, draws: Matrix, rng: np.random.Generator) -> float:
-        sizes = []
-        for one, other in draws[rng.integers(len(draws), size=(24, 2))]:
-            length = np.linalg.norm(np.linalg.solve(self.root, one - other))
-            if length > 0:
-                change = self.target.likelihood(one) - self.target.likelihood(other)
-                sizes.append(np.abs(change) / length)
-        return float(np.quantile(np.concatenate(sizes), 0.98))
+    def _ratio_clip(self, targets: Sequence[SyntheticPosterior], rng: np.random.Generator) -> float:
+        """Find the least bound that hardly changes log-ratios between draws of the posterior."""
+        pairs = []
+        for target in targets:
+            for one, other in target.draws[rng.integers(len(target.draws), size=(60, 2))]:
+                length = self._length(one, other)
+                if length > 0:
+                    ratios = target.likelihood(one) - target.likelihood(other)
+                    pairs.append((ratios / length, length, target.weight))
+        sizes = np.abs(np.concatenate([slope for slope, *_ in pairs]))
+        for quantile in (0.95, 0.98, 0.99, 0.995, 0.999):
+            bound = float(np.quantile(sizes, quantile))
+            if np.mean([_clip_error(bound, *pair) for pair in pairs]) < _CLIP_ERROR**2:
+                return bound
+        return float(sizes.max())
+
+    def _length(self, one: Vector, other: Vector) -> float:
+        """Length of a move, as the step will measure it."""
+        if self.public is not None:
+            return ratio_scale(self._public_logp(one), self._public_logp(other))
+        return float(np.linalg.norm(np.linalg.solve(self.root, one - other)))
 
     def _gradient_clip(self) -> tuple[float, float]:
         """Find the bound at which noise is least against what is left of the gradients."""
-        jacobians = [np.hstack(list(self.target.gradients.jacobians(t))) for t in self.starts[:32]]
-        lengths = np.concatenate([np.linalg.norm(j, axis=0) for j in jacobians])
-        whole = np.array([j.sum(axis=1) for j in jacobians])
+        pairs = [
+            (np.hstack(list(target.gradients.jacobians(theta))), target.weight)
+            for target, theta in self.starts[:32]
+        ]
+        lengths = np.concatenate([np.linalg.norm(j, axis=0) for j, _ in pairs])
+        whole = np.array([weight * j.sum(axis=1) for j, weight in pairs])
+        apart = whole - whole.mean(axis=0)
         best = (math.inf, 1.0, 1.0)
-        for quantile in (0.05, 0.2, 0.4, 0.6, 0.8, 0.95):
+        for quantile in (0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 0.99, 1.0):
             bound = float(np.quantile(lengths, quantile))
-            unit = bound / LEVELS
-            clipped = np.array([clipped_gradient_total(j, bound) * unit for j in jacobians])
-            kept = float((clipped * whole).sum() / (whole**2).sum())
-            off = clipped / max(kept, 1e-9) - whole
+            clipped = [_clipped(j, bound) for j, _ in pairs]
+            total = np.array([w * c.sum(axis=1) for c, (_, w) in zip(clipped, pairs, strict=True)])
+            kept = float((total * apart).sum() / (apart**2).sum())
+            if kept <= 0:
+                continue
+            off = ((total / kept - whole) ** 2).sum(axis=1)
+            # less what comes of having fewer synthetic records
+            spread = [
+                (c / kept - j).var(axis=1).sum() for c, (j, _) in zip(clipped, pairs, strict=True)
+            ]
+            fewer = [(w**2 - w) * j.shape[1] * v for v, (j, w) in zip(spread, pairs, strict=True)]
             # noise of, say, a thousand gradients, and what no factor mends
-            noise = self.weight * bound / max(kept, 1e-9) * math.sqrt(1000) / self.root_mu
-            size = whole.shape[1] * noise**2 + self.target.weight**2 * (off**2).sum(axis=1).mean()
-            if kept > 0 and size < best[0]:
+            noise = self.weight * bound / kept * math.sqrt(1000) / self.root_mu
+            size = whole.shape[1] * noise**2 + max(0.0, float(np.mean(off - fewer)))
+            if size < best[0]:
                 best = (size, bound, 1 / kept)
         return best[1], best[2]
 
@@ -240,7 +225,7 @@ class _Trial:
         """Improve one setting after the other until none does."""
         starts = [
             _Setting(math.log(iterations), math.log(steps), path, 0.5)
-            for iterations in (200.0, 800.0)
+            for iterations in (200.0, 800.0, 3000.0)
             for steps in (1, 3, 9)
             for path in (-0.2, 0.4)
         ]
@@ -250,8 +235,9 @@ class _Trial:
             if setting not in tried:
                 tried[setting] = self.forecast(setting)
             effective, acceptance = tried[setting]
-            # the forecast of a setting that is rarely accepted hangs on few trials
-            return effective * min(1.0, acceptance / 0.15)
+            # a setting that is rarely accepted is judged by few trials, and fails where the
+            # confidential posterior is a little steeper
+            return effective * min(1.0, acceptance / 0.4)
 
         here = max(starts, key=score)
         for width in (1.0, 0.5):
@@ -275,6 +261,7 @@ class _Trial:
             step_size=step_size,
             n_leapfrog=steps,
             inverse_mass=self.mass,
+            public=self.public,
             draws=max(1, round(iterations / chains)),
             acceptance=acceptance,
             effective_draws=effective,
@@ -287,8 +274,8 @@ class _Trial:
         gradient = self.weight * math.sqrt(iterations * (steps + 1) / setting.share) / self.root_mu
         rng = np.random.default_rng(2)
         jumps, chances = np.zeros((len(self.starts), self.root.shape[0])), []
-        for i, theta in enumerate(self.starts):
-            chance, jumps[i] = self._iterate(theta, steps, step_size, ratio, gradient, rng)
+        for i, start in enumerate(self.starts):
+            chance, jumps[i] = self._iterate(*start, steps, step_size, ratio, gradient, rng)
             jumps[i] = chance * jumps[i] ** 2
             chances.append(chance)
         moved = np.clip(jumps.mean(axis=0) / 2, 1e-9, 1.0)  # one less the autocorrelation
@@ -297,6 +284,7 @@ class _Trial:
 
     def _iterate(
         self,
+        target: SyntheticPosterior,
         theta: Vector,
         steps: int,
         step_size: float,
@@ -304,28 +292,24 @@ class _Trial:
         grad_noise: float,
         rng: np.random.Generator,
     ) -> tuple[float, Vector]:
-        target, root = self.target, self.root
+        """Chance that a trajectory is accepted, and its displacement."""
         momentum = rng.normal(size=theta.size)
 
         def force(place: Vector) -> Vector:
             total = target.weight / LEVELS * target.gradients.total(place, self.clip_grad)
-            noisy = total + grad_noise * rng.normal(size=theta.size)
-            return self.grad_scale * self.clip_grad * noisy + root.T @ target.prior_gradient(place)
+            noisy = self.grad_scale * (total + grad_noise * rng.normal(size=theta.size))
+            return self.clip_grad * noisy + self.root.T @ target.prior_gradient(place)
 
-        move, speed = np.zeros(theta.size), momentum + step_size / 2 * force(theta)
-        for turn in range(steps):
-            move = move + step_size * speed
-            place = theta + root @ move
-            if not np.all(np.isfinite(place)) or np.abs(move).max() > 1e6:
-                return 0.0, move
-            speed = speed + (step_size / 2 if turn == steps - 1 else step_size) * force(place)
-        bound = self.clip_logp * float(np.linalg.norm(move))
-        total = clipped_total(target.likelihood(place), target.likelihood(theta), bound)
-        sd = ratio_noise * bound
-        gain = target.weight * total / LEVELS * bound + sd * rng.normal() - sd**2 / 2
-        gain += float(target.log_prior(place) - target.log_prior(theta))
-        gain += float(momentum @ momentum - speed @ speed) / 2
-        return (math.exp(min(0.0, gain)) if math.isfinite(gain) else 0.0), move
+        end = leapfrog(force, theta, self.root, momentum, step_size, steps)
+        bound = self.clip_logp * self._length(end.theta, theta)
+        if not (end.finite and bound < math.inf):
+            return 0.0, np.zeros(theta.size)
+        total = clipped_total(target.likelihood(end.theta), target.likelihood(theta), bound)
+        noisy_ratio = (target.weight * total / LEVELS + ratio_noise * rng.normal()) * bound
+        public = float(target.log_prior(end.theta) - target.log_prior(theta))
+        public += float(momentum @ momentum - end.momentum @ end.momentum) / 2
+        gain = log_acceptance(noisy_ratio, public, ratio_noise * bound)
+        return (math.exp(min(0.0, gain)) if math.isfinite(gain) else 0.0), end.displacement
 
 
 def _plain(setting: _Setting) -> tuple[int, int, float]:

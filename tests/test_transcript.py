@@ -111,9 +111,16 @@ VARIANTS = {
     "hmc": HMC,
     "hmc, dense mass": HMC | {"inverse_mass": np.eye(3) + 0.5, "step_size": 0.08},
     "hmc, wild": HMC | {"step_size": 1e200},  # trajectories leave the floating-point numbers
+    "hmc, public records": HMC | {"public": logistic(*one_data_set(seed=7)), "clip_logp": 4.0},
     "mala": {"cls": pmdp.DPMALA, "clip_grad": 1.0, "step_size": 0.15},
 }
-LOOKS = {"hmc": 4 * 2 + 1, "hmc, dense mass": 4 * 3 + 1, "hmc, wild": 2, "mala": 2 * 2 + 1}
+LOOKS = {
+    "hmc": 4 * 2 + 1,
+    "hmc, public records": 4 * 2 + 1,
+    "hmc, dense mass": 4 * 3 + 1,
+    "hmc, wild": 2,
+    "mala": 2 * 2 + 1,
+}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

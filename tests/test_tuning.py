@@ -1,5 +1,6 @@
 """Suggested settings behave as forecast; the clip fraction is paid for."""
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
@@ -44,6 +45,25 @@ def test_forecast_from_synthetic_data_comes_true():
     assert 0.12 < float(stats["accepted"].mean()) < 0.45
 
 
+def test_effective_draws_are_those_forecast():
+    found = pmdp.suggest(4.0, 1e-6, n=50_000, dim=1, chains=4)
+    with pm.Model():
+        mu = pm.Normal("mu", 0, 1)
+        pm.Normal("y", mu, 1, observed=np.random.default_rng(0).normal(size=50_000))
+        step = pmdp.DPPenalty(
+            epsilon=4.0,
+            delta=1e-6,
+            simulation=True,
+            clip_logp=found.clip_logp,
+            step_size=found.step_size,
+        )
+        tree = pmdp.sample(
+            found.draws, step=step, cores=1, random_seed=1, progressbar=False, quiet=True
+        )
+    # some two hundred, estimated to within a fifth or so
+    assert 0.6 < float(az.ess(tree)["mu"]) / found.effective_draws < 1.6
+
+
 def test_more_budget_and_more_records_give_more_draws():
     few = pmdp.suggest(1.0, 1e-6, n=1000, dim=3)
     assert pmdp.suggest(4.0, 1e-6, n=1000, dim=3).draws > few.draws
@@ -73,7 +93,8 @@ def test_clip_fraction_under_add_remove_is_refused():
 
 
 def test_hmc_settings_from_synthetic_data_do_what_is_forecast():
-    found = pmdp.suggest_hmc(8.0, 1e-6, n=40_000, synthetic=logistic(1000, seed=5))
+    synthetic = [logistic(500, seed=5), logistic(500, seed=6)]
+    found = pmdp.suggest_hmc(8.0, 1e-6, n=40_000, synthetic=synthetic)
     model = logistic(40_000, seed=0)
     with model:
         step = pmdp.DPHMC(epsilon=8.0, delta=1e-6, simulation=True, **found.settings)

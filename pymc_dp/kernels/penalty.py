@@ -150,6 +150,27 @@ def batch_query(
     return BatchQuery(scale * total - half_variance, sensitivity * (1 + 1e-6))
 
 
+def ratio_scale(new: NDArray[np.float64], old: NDArray[np.float64]) -> float:
+    """Root mean square of records' log-likelihood ratios, those that are not finite left out.
+
+    Parameters
+    ----------
+    new, old : ndarray
+        Log-likelihood of public records at two points.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_dp.kernels.penalty import ratio_scale
+    >>> ratio_scale(np.array([0.5, -0.5, -np.inf]), np.zeros(3))
+    0.5
+    """
+    with np.errstate(all="ignore"):
+        ratios = new - old
+    kept = ratios[np.isfinite(ratios)]
+    return float(np.sqrt(np.mean(kept**2))) if kept.size else 0.0
+
+
 def log_acceptance(
     noisy_log_ratio: float, log_prior_ratio: float, sd: float, tempering: float = 1.0
 ) -> float:

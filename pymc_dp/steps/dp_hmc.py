@@ -1,7 +1,7 @@
 """DP-HMC: Hamiltonian proposals from noised gradients, accepted by noised log-likelihood ratios."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -15,21 +15,21 @@ from pymc_dp import noise
 from pymc_dp.accounting.allowance import Allowance
 from pymc_dp.accounting.budget import Neighbours, PrivacyBudget
 from pymc_dp.gradients import RecordGradients
-from pymc_dp.kernels.penalty import log_acceptance
+from pymc_dp.kernels.leapfrog import Trajectory, leapfrog
+from pymc_dp.kernels.penalty import log_acceptance, ratio_scale
 from pymc_dp.likelihood import compile_prior_gradient
+from pymc_dp.steps.hmc_settings import (
+    check_numbers,
+    leapfrog_steps,
+    public_likelihood,
+    square_root,
+)
 from pymc_dp.steps.penalty import PenaltyStep
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-
-class Trajectory(NamedTuple):
-    """Where a trajectory ended; made of noised and public numbers alone."""
-
-    theta: Vector
-    displacement: Vector
-    momentum: Vector
-    finite: bool
+_FIRST_STEPS = 0.1  # size of a chain's first steps, from which they grow while it is tuned
 
 
 @dataclass_state
@@ -57,6 +57,10 @@ class DPHMC(PenaltyStep):
         Bound on a record's absolute log-likelihood ratio over the length of the move.
     clip_grad : float
         Bound on the Euclidean length of a record's gradient.
+    public : pymc.Model, optional
+        The same model with simulated or public records observed. With it, ``clip_logp`` bounds a
+        record's absolute log-likelihood ratio over the root mean square of the ratios of these
+        records, which follow the shape of the posterior where a length does not.
     step_size : float
         Size of a leapfrog step.
     n_leapfrog : int, optional
@@ -103,7 +107,9 @@ class DPHMC(PenaltyStep):
     :math:`\mu = K / (2 \tau_l^2) + K (L + 1) / (2 \tau_g^2)`. By default both kinds cost the same
     in all; the split that :func:`~pymc_dp.suggest_hmc` finds has been from .35 to .65. The
     paper's steps are jittered over [0, 2) times their mean; a tenth of those hardly move and cost
-    as much, hence the milder default here.
+    as much, hence the milder default here. In the first half of tuning (``tune=`` of
+    ``pm.sample``) steps grow from a tenth to their size, so that a chain finds its way from
+    places where the posterior is steeper than where it is large.
 
     Coordinates that the likelihood does not depend on follow the prior's gradient, at no cost. A
     trajectory that leaves the floating-point numbers, or the prior's support, is rejected, which
@@ -145,6 +151,7 @@ class DPHMC(PenaltyStep):
         step_size: float,
         n_leapfrog: int | None = None,
         path_length: float | None = None,
+        public: pm.Model | None = None,
         inverse_mass: ArrayLike | None = None,
         epsilon: float | None = None,
         delta: float | None = None,
@@ -165,8 +172,8 @@ class DPHMC(PenaltyStep):
         initial_point: PointType | None = None,
         blocked: bool = True,
     ) -> None:
-        self.step_size, self.n_leapfrog = _steps(step_size, n_leapfrog, path_length)
-        _check_numbers(clip_grad, grad_share, grad_scale, jitter)
+        self.step_size, self.n_leapfrog = leapfrog_steps(step_size, n_leapfrog, path_length)
+        check_numbers(clip_grad, grad_share, grad_scale, jitter)
         allowance = Allowance(
             epsilon=epsilon,
             delta=delta,
@@ -191,12 +198,16 @@ class DPHMC(PenaltyStep):
         )
         self.clip_grad, self.grad_scale = float(clip_grad), float(grad_scale)
         self.jitter, self.jitter_turn, self.jitter_shift = float(jitter), 0, 0.0
+        self.warm_up = 0
         self.gradients_per_iteration = self.n_leapfrog + 1
         self.prior_gradient = compile_prior_gradient(model, self.space, compile_kwargs)
         self.basis = self._basis(inverse_mass)
         # columns that move what the likelihood depends on
         self.seen = np.any(self.basis[self.likelihood.moves_with] != 0, axis=0)
         self.gradients = RecordGradients(self.likelihood, compile_kwargs)
+        if public is model:
+            raise ValueError("public= is this model, whose records are confidential.")
+        self.public = None if public is None else public_likelihood(public, self.space)
         self._forget()
 
     @property
@@ -204,15 +215,11 @@ class DPHMC(PenaltyStep):
         """Bounds on a record's influence, by name."""
         return {"clip_logp": self.clip_logp, "clip_grad": self.clip_grad}
 
-    def _forget(self) -> None:
-        super()._forget()
-        self.gradients.forget()
-
     def _basis(self, inverse_mass: ArrayLike | None) -> Matrix:
         """Columns are the sampler's coordinates, in the model's own."""
         own = np.sort(np.concatenate([self.paid, self.free]))
         basis = np.zeros((self.space.size, own.size))
-        basis[own] = _square_root(inverse_mass, own.size)
+        basis[own] = square_root(inverse_mass, own.size)
         return basis
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
@@ -220,6 +227,7 @@ class DPHMC(PenaltyStep):
         super().setup_chain(rng, tune, draws)
         self.gradients.prepare(self.basis[:, self.seen])
         self.jitter_turn, self.jitter_shift = 0, float(self.rng.random())
+        self.warm_up = tune // 2
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """Move once, at the price of ``n_leapfrog + 1`` noised gradients and a noised ratio."""
@@ -238,7 +246,7 @@ class DPHMC(PenaltyStep):
         }
         if math.isfinite(after):
             self.allowance.look()
-            length = float(np.linalg.norm(end.displacement[self.seen]))
+            length = self._length(theta, end.theta, end.displacement)
             noisy = self._noisy_log_ratio(theta, end.theta, length)
             kinetic = (momentum @ momentum - end.momentum @ end.momentum) / 2
             public = after - self._prior_here(theta) + kinetic
@@ -251,19 +259,8 @@ class DPHMC(PenaltyStep):
         return self.space.unflatten(theta, point), [stats]
 
     def _leapfrog(self, theta: Vector, momentum: Vector, step_size: float) -> Trajectory:
-        displacement = np.zeros(momentum.size)
-        momentum = momentum + step_size / 2 * self._noisy_gradient(theta)
-        start = theta
-        for turn in range(self.n_leapfrog):
-            displacement = displacement + step_size * momentum
-            theta = start + self.basis @ displacement
-            if not np.all(np.isfinite(theta)):
-                return Trajectory(theta, displacement, momentum, finite=False)
-            last = turn == self.n_leapfrog - 1
-            kick = step_size / 2 if last else step_size
-            momentum = momentum + kick * self._noisy_gradient(theta)
-        finite = bool(np.all(np.isfinite(momentum)))
-        return Trajectory(theta, displacement, momentum, finite)
+        force, steps = self._noisy_gradient, self.n_leapfrog
+        return leapfrog(force, theta, self.basis, momentum, step_size, steps)
 
     @property
     def _grad_noise(self) -> float:
@@ -283,11 +280,13 @@ class DPHMC(PenaltyStep):
 
     def _next_step_size(self) -> float:
         """Take the next of a randomised Halton sequence of base 2."""
+        missing = max(0.0, 1 - self.jitter_turn / self.warm_up) if self.warm_up else 0.0
         self.jitter_turn += 1
         fraction, place, turn = self.jitter_shift, 0.5, self.jitter_turn
         while turn:
             fraction, place, turn = fraction + place * (turn & 1), place / 2, turn >> 1
-        return self.step_size * (1 + self.jitter * (2 * (fraction % 1) - 1))
+        jittered = self.step_size * (1 + self.jitter * (2 * (fraction % 1) - 1))
+        return jittered * _FIRST_STEPS**missing
 
     def propose(self, theta: Vector, rng: np.random.Generator) -> Vector:
         """Propose a move as long as a free trajectory, which does not depend on the data."""
@@ -295,9 +294,15 @@ class DPHMC(PenaltyStep):
         return theta + self.basis @ (length * rng.normal(size=self.seen.size))
 
     def move_length(self, theta: Vector, proposal: Vector) -> float:
-        """Length of a move in the sampler's coordinates that the likelihood depends on."""
+        """Length of a move in the sampler's coordinates, or as public records tell it."""
         move, *_ = np.linalg.lstsq(self.basis, proposal - theta, rcond=None)
-        return float(np.linalg.norm(move[self.seen]))
+        return self._length(theta, proposal, move)
+
+    def _length(self, theta: Vector, proposal: Vector, displacement: Vector) -> float:
+        """Any symmetric function of both ends that no confidential record enters will do."""
+        if self.public is not None:
+            return ratio_scale(self.public(proposal), self.public(theta))
+        return float(np.linalg.norm(displacement[self.seen]))
 
     @staticmethod
     def competence(var: Any, has_grad: bool) -> Competence:
@@ -345,57 +350,3 @@ class DPMALA(DPHMC):
         if extra := {"n_leapfrog", "path_length"} & set(kwargs):
             raise TypeError(f"DPMALA takes one step: leave {extra.pop()} out, or use DPHMC.")
         super().__init__(vars, step_size=step_size, n_leapfrog=1, **kwargs)
-
-
-def _steps(
-    step_size: float, n_leapfrog: int | None, path_length: float | None
-) -> tuple[float, int]:
-    if np.ndim(step_size) or not 0 < step_size < math.inf:
-        raise ValueError(
-            f"step_size must be a positive, finite number, not {step_size!r}; write scales of the "
-            "coordinates as inverse_mass=."
-        )
-    if (n_leapfrog is None) == (path_length is None):
-        raise ValueError("Write one of n_leapfrog= and path_length=.")
-    if path_length is not None:
-        if not 0 < path_length < math.inf:
-            raise ValueError(f"path_length must be positive and finite, not {path_length!r}.")
-        n_leapfrog = max(1, round(path_length / float(step_size)))
-    assert n_leapfrog is not None
-    if n_leapfrog != int(n_leapfrog) or n_leapfrog < 1:
-        raise ValueError(f"n_leapfrog must be a whole number >= 1, not {n_leapfrog!r}.")
-    return float(step_size), int(n_leapfrog)
-
-
-def _check_numbers(clip_grad: float, grad_share: float, grad_scale: float, jitter: float) -> None:
-    if not 1e-100 < clip_grad < 1e100:
-        raise ValueError(f"clip_grad must be positive and finite, not {clip_grad!r}.")
-    if not 0 < grad_share < 1:
-        raise ValueError(f"grad_share must lie in (0, 1), not {grad_share!r}.")
-    if not 0 < grad_scale < math.inf:
-        raise ValueError(f"grad_scale must be positive and finite, not {grad_scale!r}.")
-    if not 0 <= jitter < 1:
-        raise ValueError(f"jitter must lie in [0, 1), not {jitter!r}.")
-
-
-def _square_root(inverse_mass: ArrayLike | None, size: int) -> Matrix:
-    """Matrix A with A A' = inverse mass."""
-    mass = np.asarray(1.0 if inverse_mass is None else inverse_mass, dtype=float)
-    if mass.shape not in ((), (size,), (size, size)):
-        raise ValueError(
-            f"inverse_mass must be a number, {size} variances or a matrix of {size} by {size}, one "
-            f"for each unconstrained coordinate, not of shape {mass.shape}."
-        )
-    try:
-        if mass.ndim == 2:
-            if not np.allclose(mass, mass.T):
-                raise np.linalg.LinAlgError
-            return np.linalg.cholesky(mass)
-        if not np.all((mass > 0) & np.isfinite(mass)):
-            raise np.linalg.LinAlgError
-    except np.linalg.LinAlgError:
-        raise ValueError(
-            "inverse_mass must be positive (definite), symmetric and finite: a covariance matrix, "
-            "or variances."
-        ) from None
-    return np.diag(np.broadcast_to(np.sqrt(mass), (size,)))

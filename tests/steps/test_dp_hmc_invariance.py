@@ -91,6 +91,14 @@ def test_the_posterior_is_kept(case):
     assert problem.worst_p_value(found) > LEVEL
 
 
+def test_lengths_told_by_public_records_keep_it_too():
+    problem, other = Problem(), Problem(n=30)
+    kwargs = HMC | {"public": other.model, "noise_multiplier": 0.2, "clip_logp": 8.0}
+    found, accepted = draws(problem.model, 7000, 7, start=problem.mean, **kwargs)
+    assert problem.worst_p_value(found) > LEVEL
+    assert accepted > 0.1
+
+
 def test_mala_is_one_leapfrog_step():
     problem = Problem()
     _, kwargs, _, _ = CASES["one step"]

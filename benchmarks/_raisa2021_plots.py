@@ -34,20 +34,18 @@ def plot_comparison(rows, path):
         line[0].legend(fontsize=8)
         line[1].legend(fontsize=8)
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=80)
     plt.close(figure)
 
 
-def plot_posteriors(samples, reference, path):
+def plot_posteriors(samples, reference, path, epsilon=15):
     """Draws of each method over exact ones, and marginals."""
     figure, axes = plt.subplots(3, len(samples), figsize=(4.5 * len(samples), 9), squeeze=False)
     for column, (method, draws) in zip(axes.T, samples.items(), strict=True):
         draw = np.concatenate(draws)
         column[0].plot(*reference.T, ".", color="0.7", markersize=3, label="exact")
         column[0].plot(*draw.T, ".", color=COLOURS[method], markersize=2, alpha=0.4, label=method)
-        column[0].set(
-            title=f"{method}, epsilon = 15, all repeats", xlabel="theta_1", ylabel="theta_2"
-        )
+        column[0].set(title=f"{method}, epsilon = {epsilon:g}", xlabel="theta_1", ylabel="theta_2")
         column[0].legend(fontsize=8)
         for k in (0, 1):
             low, high = np.quantile(reference[:, k], [0.001, 0.999])
@@ -58,7 +56,7 @@ def plot_posteriors(samples, reference, path):
             )
             column[k + 1].set(xlabel=f"theta_{k + 1}", yticks=[])
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=80)
     plt.close(figure)
 
 
@@ -74,11 +72,11 @@ def plot_clipping(rows, path):
             line[0].plot([r["clip_logp"] for r in some], mmd, "o-", color=colour, label=method)
             line[1].plot([r["clipped"] for r in some], mmd, "o", color=colour, label=method)
         line[0].set(
-            title=f"{model}", xlabel="clip_logp", ylabel="MMD", xscale="log", ylim=(0, None)
+            title=f"{model}", xlabel="clip_logp", ylabel="MMD", xlim=(0, None), ylim=(0, None)
         )
         line[1].set(title=f"{model}", xlabel="share of clipped log-ratios", ylim=(0, None))
         line[0].legend(fontsize=8)
         line[1].legend(fontsize=8)
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=80)
     plt.close(figure)
