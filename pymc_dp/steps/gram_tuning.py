@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pymc_dp.kernels.gram import Rows, coordinates
 from pymc_dp.kernels.gram_moves import bartlett, whitened, whitening
-from pymc_dp.kernels.normal_x import Priors, Releases
+from pymc_dp.kernels.normal_x import Priors, Releases, State, row_moments
 
 __all__ = ["GramTuning"]
 
@@ -55,7 +55,7 @@ class GramTuning:
             W=W,
             degrees=np.maximum(releases.n, 10.0 * p),
             moments=np.zeros((p, p)),
-            sums=np.zeros((2, holders, p, p)),
+            sums=np.zeros((2, holders + 1, p, p)),
             tune=tune,
             active=tune > 0,
         )
@@ -85,7 +85,7 @@ class GramTuning:
 
     def learn(
         self,
-        S: Array,
+        state: State,
         accept: Array,
         hamiltonian: bool,
         target: float,
@@ -99,8 +99,10 @@ class GramTuning:
             self.degrees = np.maximum(self.degrees * np.exp(pull), len(self.B) + 1.0)
             return
         self._learn_step_size(float(accept[0]), target)
-        self.moments += S.sum(axis=0)
-        xi = whitened(self.W, coordinates(S, releases.n, self.B_inverse))
+        self.moments += state.S.sum(axis=0)
+        moments = row_moments(state.mean, state.cov, releases.first)
+        q = coordinates(state.S, moments, releases.n, self.B_inverse)
+        xi = whitened(self.W, q)
         self.sums += xi, xi**2
         for shares, learn in ((AXES, self._learn_axes), (SCALES, self._learn_scales)):
             if self.count in [int(share * self.tune) for share in shares]:
@@ -171,15 +173,8 @@ def _coordinates(moments: Array, releases: Releases, priors: Priors) -> tuple[Ar
     variance = _noise_variance(releases.S_noise, releases.S_laplace)
     with np.errstate(divide="ignore"):
         weight = np.where(variance > 0, 1 / variance, 0.0)
-    rows = Rows(
-        releases.n,
-        first,
-        releases.S_hat,
-        weight,
-        releases.z_hat,
-        _noise_variance(releases.z_noise, releases.z_laplace),
-        priors.rows_nu > 0,
-        priors.rows_scale,
-        priors.rows_nu,
-    )
-    return B, whitening(B, rows)
+    z_variance = _noise_variance(releases.z_noise, releases.z_laplace)
+    rows = Rows(releases.n, first, releases.S_hat, weight, releases.z_hat, z_variance)
+    B_inverse = np.linalg.inv(B)
+    scale = B_inverse @ priors.rows_scale @ B_inverse.T
+    return B, whitening(B, scale, priors.rows_nu, rows)

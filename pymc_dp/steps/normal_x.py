@@ -202,7 +202,7 @@ class NormalX(BlockedStep):
         state, accept = iterate(self.rng, state, self.releases, self.priors, proposal)
         if tuning.active:
             tuning.learn(
-                state.S, accept, self.hamiltonian, self.target_accept, self.releases, self.priors
+                state, accept, self.hamiltonian, self.target_accept, self.releases, self.priors
             )
         S, z, coef, sigma2, mean, cov = state
         if first:

@@ -49,7 +49,7 @@ def chain(seed, laplace, hamiltonian, tune, draws):
         state, accept = iterate(rng, state, releases, priors, proposal)
         if tuning.active:
             target = 0.8 if hamiltonian else 0.3
-            tuning.learn(state.S, accept, hamiltonian, target, releases, priors)
+            tuning.learn(state, accept, hamiltonian, target, releases, priors)
         else:
             values = state.S[0, 0, 0], state.coef[0], state.sigma2, state.cov[0, 0]
             out[t - tune] = values

@@ -178,6 +178,28 @@ def test_bad_steps_are_explained():
             pmdp.NormalX([model["h_S"], model["h_z"], model["coef"]])
 
 
+def test_models_are_explained():
+    with pm.Model() as model:
+        release(declare())
+    found = pmdp.explain(model)
+    assert set(found.steps.values()) == {"NormalX"}
+    assert found.latent["r1"] == "Gaussian(sigma=5.) on entries of h_S, h_z"
+    assert not found.problems
+    assert "r1: Gaussian(sigma=5.) on" in repr(found)
+
+
+def test_synthetic_releases_follow_the_model():
+    """Prior predictive draws; false-alarm rate below 1e-4 (two means at 4.2 standard errors)."""
+    with pm.Model():
+        (one,) = declare(n=50, coef=np.array([1.0, -2.0]), sigma2=0.5, cov_x=COV)
+        pmdp.Privatized("r", one, pmdp.Gaussian(sigma=4))
+        draws = pm.sample_prior_predictive(400, random_seed=1).prior.r.to_numpy()[0]
+    expected = 50 * np.concatenate([COV[np.triu_indices(2)], COV @ [1.0, -2.0]])
+    for k in (0, 3):
+        error = draws[:, k].std() / np.sqrt(len(draws))
+        assert abs(draws[:, k].mean() - expected[k]) < 4.2 * error
+
+
 def test_sample_leaves_matrices_out():
     with pm.Model():
         release(declare(n=50))

@@ -83,7 +83,7 @@ def ranks(seed, holders, p, laplace, hamiltonian=True, first=0):
         )
         state, accept = iterate(rng, state, releases, priors, proposal)
         if tuning.active:
-            tuning.learn(state.S, accept, hamiltonian, 0.8, releases, priors)
+            tuning.learn(state, accept, hamiltonian, 0.8, releases, priors)
         elif (t - TUNE) % THIN == THIN - 1:
             below += np.array(summary(state.coef, state.sigma2, state.cov, state.S)) < true
     return below
