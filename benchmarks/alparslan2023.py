@@ -18,7 +18,7 @@ import pymc as pm
 
 import pymc_dp as pmdp
 from pymc_dp.accounting import gaussian_sigma
-from pymc_dp.kernels.normal_x import Priors, Proposal, Releases, State, iterate
+from pymc_dp.kernels.normal_x import Priors, Releases, State, iterate
 from pymc_dp.regression import RegressionRelease, adassp, fixed_s, fixed_s_fast, norm_sensitivity
 from pymc_dp.regression.statistics import PARTS
 from pymc_dp.steps.gram_tuning import GramTuning
@@ -145,16 +145,7 @@ def normal_x(
             if t == tune:
                 tuning.freeze()
                 start = time.process_time()
-            proposal = Proposal(
-                True,
-                tuning.B,
-                tuning.B_inverse,
-                tuning.W,
-                tuning.step_size * rng.uniform(0.9, 1.1),
-                tuning.n_leapfrog(rng),
-                tuning.degrees,
-            )
-            state, accept = iterate(rng, state, arrays, priors, proposal)
+            state, accept = iterate(rng, state, arrays, priors, tuning.proposal(rng))
             if t < tune:
                 tuning.learn(state, accept, True, 0.8, arrays, priors)
             else:
@@ -251,7 +242,7 @@ def estimates(rng, problem, runs, quick_runs, with_bs):
         if run < runs:
             keep("fixedS", *fixed(releases, cov, run))
             keep("normalX", *normal_x(releases, scale, run)[:3])
-        if run < runs and with_bs:
+        if run == 0 and with_bs:
             seeds = np.random.default_rng([holders, run])
             statistics = noisy_statistics(seeds, *problem, parts=PARTS)
             keep("B&S", *bernstein_sheldon(statistics, scale, run))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pymc_dp.kernels.gram import Rows, coordinates
 from pymc_dp.kernels.gram_moves import bartlett, whitened, whitening
-from pymc_dp.kernels.normal_x import Priors, Releases, State, row_moments
+from pymc_dp.kernels.normal_x import Priors, Proposal, Releases, State, row_moments
 
 __all__ = ["GramTuning"]
 
@@ -82,6 +82,18 @@ class GramTuning:
         """Random number of leapfrog steps, about a quarter turn."""
         longest = TRAJECTORY / self.step_size
         return int(np.clip(np.ceil(longest * rng.uniform(0.5, 1.0)), 1, MOST_LEAPFROG))
+
+    def proposal(self, rng: np.random.Generator, hamiltonian: bool = True) -> Proposal:
+        """Return the next move, its step size and length a little random."""
+        return Proposal(
+            hamiltonian,
+            self.B,
+            self.B_inverse,
+            self.W,
+            self.step_size * rng.uniform(0.9, 1.1),
+            self.n_leapfrog(rng),
+            self.degrees,
+        )
 
     def learn(
         self,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_dp.kernels.normal_x import Priors, Proposal, Releases, State, iterate
+from pymc_dp.kernels.normal_x import Priors, Releases, State, iterate
 from pymc_dp.steps.gram_tuning import GramTuning
 from tests.checks import assert_same_distribution
 from tests.oracles import gram
@@ -37,15 +37,7 @@ def chain(seed, laplace, hamiltonian, tune, draws):
     for t in range(tune + draws):
         if t == tune:
             tuning.freeze()
-        proposal = Proposal(
-            hamiltonian,
-            tuning.B,
-            tuning.B_inverse,
-            tuning.W,
-            tuning.step_size,
-            tuning.n_leapfrog(rng),
-            tuning.degrees,
-        )
+        proposal = tuning.proposal(rng, hamiltonian)
         state, accept = iterate(rng, state, releases, priors, proposal)
         if tuning.active:
             target = 0.8 if hamiltonian else 0.3
