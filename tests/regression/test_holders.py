@@ -2,12 +2,19 @@
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from scipy import stats
 
 import pymc_dp as pmdp
-from pymc_dp.regression.wishart import CrossProductRV, GramRV
+from pymc_dp.intervals import ONCE
+from pymc_dp.regression.wishart import (
+    CrossProductRV,
+    GramRV,
+    GramTransform,
+    ResidualTransform,
+)
 
 COV = np.array([[2.0, 0.3], [0.3, 1.0]])
 MEAN = np.array([1.0, -2.0])
@@ -232,3 +239,37 @@ def test_intercept_is_first_inside():
     np.testing.assert_allclose(step.releases.S_noise, [[[0, 2], [2, 1]]])
     np.testing.assert_allclose(step.releases.z_hat, [[6, 7]])
     np.testing.assert_allclose(step.releases.z_noise, [[4, 3]])
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_values_for_nuts_have_the_right_jacobian(first):
+    """Against finite differences of the unique entries that vary."""
+    holders, p = 2, 2 + first
+    n, mean, cov = pt.as_tensor([9.0, 20.0]), pt.as_tensor(MEAN), pt.as_tensor(COV)
+    inputs = None, n, mean, cov
+    transform = GramTransform(holders, p, first)
+    size = holders * (p * (p + 1) // 2 - first)
+    value = pt.dvector("value")
+    S = transform.backward(value, *inputs)
+    back = transform.forward(S, *inputs)
+    outputs = [S, back, transform.log_jac_det(value, *inputs)]
+    evaluate = pytensor.function([value], outputs, mode=ONCE)
+    start = np.random.default_rng(1).standard_normal(size)
+    _, again, found = evaluate(start)
+    np.testing.assert_allclose(again, start, atol=1e-9)
+    i, k = np.triu_indices(p)
+    vary = ~((i == p - 1) & (k == p - 1)) if first else i >= 0
+
+    def entries(x):
+        return evaluate(x)[0][:, i[vary], k[vary]].ravel()
+
+    steps = 1e-5 * np.eye(size)
+    slopes = [(entries(start + s) - entries(start - s)) / 2e-5 for s in steps]
+    assert found == pytest.approx(np.linalg.slogdet(np.array(slopes))[1], rel=1e-6)
+
+
+def test_residuals_have_the_right_jacobian():
+    S = np.array([stats.wishart(n, COV).rvs(random_state=n) for n in (5, 9)])
+    inputs = None, pt.as_tensor(S), pt.as_tensor([1.0, 0.5]), pt.as_tensor(0.3)
+    found = ResidualTransform().log_jac_det(pt.zeros((2, 2)), *inputs).eval()
+    assert found == pytest.approx(sum(np.linalg.slogdet(0.3 * s)[1] / 2 for s in S))
