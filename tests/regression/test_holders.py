@@ -109,6 +109,9 @@ def test_few_records_are_refused():
     ("kwargs", "message"),
     [
         ({"n": (50, 7.5)}, "whole numbers"),
+        ({"n": []}, "one a holder"),
+        ({"sigma2": -1.0}, "is a variance and must be positive"),
+        ({"cov_x": np.array([[1.0, 2.0], [2.0, 1.0]])}, "symmetric and positive definite"),
         ({"coef": np.ones(3)}, r"expected \(2,\): 2 slopes"),
         ({"sigma2": np.ones(2)}, "one variance"),
         ({"cov_x": np.array(2.0)}, r"write \[\[variance\]\]"),
@@ -140,6 +143,17 @@ def test_entries_released_twice_are_named():
         release(statistics)
         pmdp.Privatized("again", statistics[0][:1], pmdp.Gaussian(sigma=5), observed=[2.0])
         with pytest.raises(ValueError, match=r"'again' releases an entry of 'h_S'"):
+            pmdp.NormalX()
+
+
+def test_whole_matrices_are_refused():
+    """Both triangles with noise of their own: not symmetric, and two looks at one number."""
+    with pm.Model() as model:
+        declare(n=50)
+        asymmetric = np.array([[50.0, 3.0], [5.0, 60.0]])
+        pmdp.Privatized("S", model["h_S"][0], pmdp.Gaussian(sigma=5), observed=asymmetric)
+        pmdp.Privatized("z", model["h_z"][0], pmdp.Gaussian(sigma=5), observed=[20.0, 30.0])
+        with pytest.raises(ValueError, match=r"'S' holds an entry twice; X'X is symmetric"):
             pmdp.NormalX()
 
 
