@@ -258,7 +258,7 @@ def simulated(rng, d, n):
     return X, X @ theta + rng.standard_normal(n), theta, scale
 
 
-def figure_2(runs, epsilons=(0.1, 1.0, 10.0), n=100_000):
+def figure_2(runs, sizes=(2, 5), holders=HOLDERS, epsilons=(0.1, 1.0, 10.0), n=100_000):
     """Median, over simulated problems, of the squared error of the estimated coefficients.
 
     The prior variance of the coefficients is that of the published code for these runs,
@@ -266,15 +266,15 @@ def figure_2(runs, epsilons=(0.1, 1.0, 10.0), n=100_000):
     """
     variance = (SHAPE - 1) / SCALE
     rows = []
-    for d in (2, 5):
+    for d in sizes:
         problems = [simulated(np.random.default_rng([d, run]), d, n) for run in range(runs)]
-        for holders in HOLDERS:
+        for J in holders:
             for epsilon in epsilons:
                 errors = {"normalX": [], "fixedS-fast": [], "adaSSP": []}
                 size, rhat = np.inf, 1.0
                 for run, (X, y, theta, scale) in enumerate(problems):
-                    rng = np.random.default_rng([d, holders, run])
-                    data = X, y, holders, epsilon, "substitute"
+                    rng = np.random.default_rng([d, J, run])
+                    data = X, y, J, epsilon, "substitute"
                     releases = make_releases(rng, *data)
                     coef, one_size, one_rhat, _ = normal_x(
                         releases, scale, run, draws=600, tune=500, coef_variance=variance
@@ -289,9 +289,11 @@ def figure_2(runs, epsilons=(0.1, 1.0, 10.0), n=100_000):
                     found = coef, np.array(fast.posterior.attrs["mean"]), ridge
                     for method, estimate in zip(errors, found, strict=True):
                         errors[method].append(np.mean((estimate - theta) ** 2))
-                row = {"part": "figure 2", "d": d, "J": holders, "epsilon": epsilon}
+                row = {"part": "figure 2", "d": d, "J": J, "epsilon": epsilon}
                 row |= {method: float(np.nanmedian(values)) for method, values in errors.items()}
-                rows.append(row | {"R-hat": rhat, "ESS": size, "runs": runs})
+                converged = int(np.isfinite(errors["normalX"]).sum())
+                row |= {"R-hat": rhat, "ESS": size, "runs": runs, "converged": converged}
+                rows.append(row)
                 print(rows[-1], flush=True)
     return rows
 
