@@ -135,7 +135,7 @@ def normal_x(
     """
     arrays, priors = as_arrays(releases, scale, coef_variance)
     d = arrays.z_hat.shape[1]
-    found = np.empty((chains, draws, d + 1))
+    found = np.empty((chains, draws, d + 2))
     cpu = 0.0
     for chain, rng in enumerate(np.random.default_rng(seed).spawn(chains)):
         tuning = GramTuning.start(arrays, priors, tune)
@@ -149,7 +149,8 @@ def normal_x(
             if t < tune:
                 tuning.learn(state, accept, True, 0.8, arrays, priors)
             else:
-                found[chain, t - tune] = [*state.coef, np.log(state.sigma2)]
+                volume = np.linalg.slogdet(state.S[0])[1]
+                found[chain, t - tune] = [*state.coef, np.log(state.sigma2), volume]
         cpu += time.process_time() - start
     return found[..., :d].mean((0, 1)), *convergence(found), cpu
 

@@ -108,14 +108,17 @@ def invert_triangle(lower: Any) -> Any:
 def coordinates(S: Any, moments: Any, n: Any, B_inverse: Any) -> Any:
     """Coordinates (J + 1, p, p), lower triangles: of the Gram matrices, and of the rows' law.
 
-    `moments` are the second moments of a row.
+    `moments` are the second moments of a row. All are NaN where a matrix is singular to rounding.
     """
     holders, p = S.shape[0], S.shape[1]
     q = np.zeros((holders + 1, p, p))
-    lower_cholesky(B_inverse @ moments @ B_inverse.T, q[holders])
+    ok = lower_cholesky(B_inverse @ moments @ B_inverse.T, q[holders])
+    for j in range(holders):
+        ok = ok and lower_cholesky(B_inverse @ S[j] @ B_inverse.T / n[j], q[j])
+    if not ok:
+        return np.full_like(q, np.nan)
     C_inverse = invert_triangle(q[holders])
     for j in range(holders):
-        lower_cholesky(B_inverse @ S[j] @ B_inverse.T / n[j], q[j])
         q[j] = C_inverse @ q[j]
     for j in range(holders + 1):
         for i in range(p):

@@ -92,16 +92,16 @@ def _pull_back(W: Any, gradient: Any) -> Any:
 def hamiltonian_move(
     rng: Any, q: Any, B: Any, W: Any, step_size: float, n_leapfrog: int, given: Any, rows: Any
 ) -> Any:
-    """Move coordinates by one leapfrog trajectory in whitened space.
+    """Propose coordinates by one leapfrog trajectory in whitened space.
 
     Returns
     -------
     q : array (J + 1, p, p)
-        The new coordinates, or the old ones.
+        The proposed coordinates.
     accept : float
-        Acceptance probability.
+        Their acceptance probability.
     """
-    start, size, p = q, q.shape[0], q.shape[1]
+    size, p = q.shape[0], q.shape[1]
     momentum = np.zeros_like(q)
     for j in range(size):
         for i in range(rows.first, p):
@@ -115,11 +115,10 @@ def hamiltonian_move(
         q = _spread(W, step_size * momentum, q)
         after, gradient = gram_log_density(q, B, given, rows)
         if not after > before - 1000:
-            return start, 0.0
+            return q, 0.0
         half_kick = 0.5 * step_size * _pull_back(W, gradient)
         momentum += half_kick
-    accept = np.exp(min(0.0, after - 0.5 * np.sum(momentum * momentum) - energy))
-    return (q if rng.random() < accept else start), accept
+    return q, np.exp(min(0.0, after - 0.5 * np.sum(momentum * momentum) - energy))
 
 
 @jit

@@ -230,9 +230,17 @@ def _move_gram(rng: Any, state: Any, rows: Any, priors: Any, proposal: Any) -> A
     )
     moments = row_moments(state.mean, state.cov, rows.first)
     q = coordinates(state.S, moments, rows.n, B_inverse)
+    if np.isnan(q[0, 0, 0]):  # the law, drawn anew below, was singular to rounding
+        return state.S, np.zeros(rows.n.size)
     step = proposal.step_size, proposal.n_leapfrog
-    new, rate = hamiltonian_move(rng, q, proposal.B, proposal.W, *step, given, rows)
-    return matrices(new, rows.n, proposal.B), np.full(rows.n.size, rate)
+    q, rate = hamiltonian_move(rng, q, proposal.B, proposal.W, *step, given, rows)
+    S = state.S
+    if rng.random() < rate:
+        new = matrices(q, rows.n, proposal.B)
+        # a matrix that is singular to rounding could not be left again: not a possible value
+        if not np.isnan(coordinates(new, proposal.B @ proposal.B.T, rows.n, B_inverse)[0, 0, 0]):
+            S = new
+    return S, np.full(rows.n.size, rate)
 
 
 @jit

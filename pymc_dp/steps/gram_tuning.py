@@ -40,6 +40,7 @@ class GramTuning:
     step_size: float = 0.5
     count: int = 0
     window_start: int = 0
+    seen: int = 0  # coordinates in the sums
     log_average: float = 0.0
     gap: float = 0.0
     centre: float = 0.0
@@ -114,22 +115,27 @@ class GramTuning:
         self.moments += state.S.sum(axis=0)
         moments = row_moments(state.mean, state.cov, releases.first)
         q = coordinates(state.S, moments, releases.n, self.B_inverse)
-        xi = whitened(self.W, q)
-        self.sums += xi, xi**2
+        if np.all(np.isfinite(q)):
+            xi = whitened(self.W, q)
+            self.sums += xi, xi**2
+            self.seen += 1
         for shares, learn in ((AXES, self._learn_axes), (SCALES, self._learn_scales)):
             if self.count in [int(share * self.tune) for share in shares]:
-                learn(self.count - self.window_start, releases, priors)
+                learn(releases, priors)
                 self.moments, self.sums = np.zeros_like(self.moments), np.zeros_like(self.sums)
+                self.seen = 0
                 self.window_start = self.count
                 self.centre, self.gap = np.log(2 * self.step_size), 0.0
 
-    def _learn_axes(self, length: int, releases: Releases, priors: Priors) -> None:
+    def _learn_axes(self, releases: Releases, priors: Priors) -> None:
+        length = self.count - self.window_start
         moments = self.moments / (length * releases.n.sum())
         self.B, self.W = _coordinates(moments, releases, priors)
         self.B_inverse = np.linalg.inv(self.B)
 
-    def _learn_scales(self, length: int, releases: Releases, priors: Priors) -> None:
-        mean, square = self.sums / length
+    def _learn_scales(self, releases: Releases, priors: Priors) -> None:
+        length = self.seen
+        mean, square = self.sums / max(length, 1)
         variance = square - mean**2
         # shrunk towards what the curvature says, as Stan does for its metric
         variance = (length * variance + 5) / (length + 5)
