@@ -352,6 +352,8 @@ def plot(rows, path):
         cells = [row for row in rows if row["d"] == d and row["J"] == J]
         for method in ("normalX", "fixedS-fast", "adaSSP"):
             ax.loglog([c["epsilon"] for c in cells], [c[method] for c in cells], "o-", label=method)
+        if not cells:
+            ax.text(0.5, 0.5, "not run", ha="center", transform=ax.transAxes)
         ax.set_title(f"d = {d}, J = {J}")
         ax.set_xlabel("epsilon")
     axes[0, 0].set_ylabel("squared error of the estimate")
