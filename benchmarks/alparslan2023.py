@@ -209,7 +209,8 @@ def table_1(folder, runs, quick_runs=50, neighbours="add_remove", most_bs=5):
                 errors = [np.mean((y[train:] - X[train:] @ coef) ** 2) for coef in cell["coef"]]
                 row = {"part": "table 1", "data": name, "J": holders, "method": method}
                 row |= {"test MSE": float(np.mean(errors)) if errors else float("nan")}
-                row |= {"sd of mean": float(np.std(errors) / np.sqrt(max(len(errors) - 1, 1)))}
+                if len(errors) > 1:
+                    row["sd of mean"] = float(np.std(errors, ddof=1) / np.sqrt(len(errors)))
                 row |= {"runs": len(errors), "paper": paper, "dropped": cell["dropped"]}
                 row |= {
                     "ESS": min(cell["ESS"], default=""),
