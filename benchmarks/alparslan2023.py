@@ -18,23 +18,25 @@ import pymc as pm
 
 import pymc_dp as pmdp
 from pymc_dp.accounting import gaussian_sigma
-from pymc_dp.kernels.normal_x import Priors, Proposal, Releases, State, iterate
+from pymc_dp.kernels.normal_x import Priors, Releases, State, iterate
 from pymc_dp.regression import RegressionRelease, adassp, fixed_s, fixed_s_fast, norm_sensitivity
+from pymc_dp.regression.statistics import PARTS
 from pymc_dp.steps.gram_tuning import GramTuning
 
 FILES = {"power plant": "power_plant_energy", "bike": "bike_sharing", "air": "air_quality"}
 HOLDERS = (1, 5, 10)
 SHAPE, SCALE = 20.0, 0.5  # of the error variance's prior; the coefficients' variance is b / (a - 1)
-PAPER = {  # Table 1: normalX, fixedS, fixedS-fast, adaSSP; less than half the noise needed
-    ("power plant", 1): (0.0129, 0.0129, 0.0129, 0.0139),
-    ("bike", 1): (0.0024, 0.0021, 0.0021, 0.0107),
-    ("air", 1): (0.0060, 0.0057, 0.0057, 0.0066),
-    ("power plant", 5): (0.0133, 0.0134, 0.0134, 0.0235),
-    ("bike", 5): (0.0174, 0.0045, 0.0045, 0.0382),
-    ("air", 5): (0.0142, 0.0100, 0.0099, 0.0227),
-    ("power plant", 10): (0.0142, 0.0143, 0.0143, 0.0351),
-    ("bike", 10): (0.0812, 0.0082, 0.0082, 0.0526),
-    ("air", 10): (0.0985, 0.0117, 0.0117, 0.0314),
+METHODS = ("normalX", "fixedS", "fixedS-fast", "B&S", "adaSSP")
+PAPER = {  # Table 1, in the order of METHODS; less than half the noise needed
+    ("power plant", 1): (0.0129, 0.0129, 0.0129, 0.0128, 0.0139),
+    ("bike", 1): (0.0024, 0.0021, 0.0021, 0.0020, 0.0107),
+    ("air", 1): (0.0060, 0.0057, 0.0057, 0.0062, 0.0066),
+    ("power plant", 5): (0.0133, 0.0134, 0.0134, 0.0136, 0.0235),
+    ("bike", 5): (0.0174, 0.0045, 0.0045, 0.0086, 0.0382),
+    ("air", 5): (0.0142, 0.0100, 0.0099, 0.0130, 0.0227),
+    ("power plant", 10): (0.0142, 0.0143, 0.0143, 0.0143, 0.0351),
+    ("bike", 10): (0.0812, 0.0082, 0.0082, 0.0137, 0.0526),
+    ("air", 10): (0.0985, 0.0117, 0.0117, 0.0216, 0.0314),
 }
 CORRECTED = {  # fixedS-fast of the published code with the right noise
     ("power plant", 1): 0.0132,
@@ -59,34 +61,41 @@ def real_data(folder, name):
     return (X - X.mean(0)) / X.std(0, ddof=1), y / np.abs(y).max()
 
 
-def make_releases(rng, X, y, holders, epsilon, neighbours, eigenvalue=False):
-    """Releases with noise from a seeded generator: for simulations only."""
+def noisy_statistics(rng, X, y, holders, epsilon, neighbours, parts=("xx", "xy"), share=1.0):
+    """Statistics of every holder with noise from a seeded generator (simulations only), and sd.
+
+    delta is 1/n and the bounds are those of the data, as in the paper.
+    """
     n, d = X.shape
-    delta = 1 / n
-    share = 2 / 3 if eigenvalue else 1
     bound_x, bound_y = np.linalg.norm(X, axis=1).max(), np.abs(y).max()
-    bound = norm_sensitivity(
-        bound_x, bound_y, n_covariates=d, neighbours=neighbours, parts=("xx", "xy")
-    ).l2
-    sd = bound * gaussian_sigma(epsilon * share, delta * share)
-    out = []
+    bound = norm_sensitivity(bound_x, bound_y, n_covariates=d, neighbours=neighbours, parts=parts)
+    sd = bound.l2 * gaussian_sigma(epsilon * share, share / n)
     for rows in np.array_split(np.arange(n), holders):
-        exact = pmdp.regression_statistics(X[rows], y[rows], intercept=False, parts=("xx", "xy"))
+        exact = pmdp.regression_statistics(X[rows], y[rows], intercept=False, parts=parts)
+        yield rows, exact + sd * rng.standard_normal(exact.size), sd
+
+
+def make_releases(rng, X, y, holders, epsilon, neighbours, eigenvalue=False):
+    n, d = X.shape
+    bound_x, bound_y = np.linalg.norm(X, axis=1).max(), np.abs(y).max()
+    share = 2 / 3 if eigenvalue else 1
+    out = []
+    for rows, noisy, sd in noisy_statistics(rng, X, y, holders, epsilon, neighbours, share=share):
         smallest = None
         if eigenvalue:
-            sigma = bound_x**2 * gaussian_sigma(epsilon / 3, delta / 3)
+            sigma = bound_x**2 * gaussian_sigma(epsilon / 3, 1 / n / 3)
             value = np.linalg.eigvalsh(X[rows].T @ X[rows])[0] + sigma * rng.standard_normal()
-            smallest = max(value - sigma * np.sqrt(2 * np.log(6 / delta)), 0.0)
+            smallest = max(value - sigma * np.sqrt(2 * np.log(6 * n)), 0.0)
         out.append(
             RegressionRelease(
-                released=(exact + sd * rng.standard_normal(exact.size)).tolist(),
+                released=noisy.tolist(),
                 n=len(rows),
                 n_covariates=d,
                 intercept=False,
                 noise="gaussian",
-                noise_sd=[sd] * exact.size,
+                noise_sd=[sd] * noisy.size,
                 epsilon=epsilon,
-                delta=delta,
+                delta=1 / n,
                 neighbours=neighbours,
                 bounds={"x_norm": bound_x, "y_bound": bound_y},
                 average=1,
@@ -126,7 +135,7 @@ def normal_x(
     """
     arrays, priors = as_arrays(releases, scale, coef_variance)
     d = arrays.z_hat.shape[1]
-    found = np.empty((chains, draws, d + 1))
+    found = np.empty((chains, draws, d + 2))
     cpu = 0.0
     for chain, rng in enumerate(np.random.default_rng(seed).spawn(chains)):
         tuning = GramTuning.start(arrays, priors, tune)
@@ -136,24 +145,47 @@ def normal_x(
             if t == tune:
                 tuning.freeze()
                 start = time.process_time()
-            proposal = Proposal(
-                True,
-                tuning.B,
-                tuning.B_inverse,
-                tuning.W,
-                tuning.step_size * rng.uniform(0.9, 1.1),
-                tuning.n_leapfrog(rng),
-                tuning.degrees,
-            )
-            state, accept = iterate(rng, state, arrays, priors, proposal)
+            state, accept = iterate(rng, state, arrays, priors, tuning.proposal(rng))
             if t < tune:
-                tuning.learn(state.S, accept, True, 0.8, arrays, priors)
+                tuning.learn(state, accept, True, 0.8, arrays, priors)
             else:
-                found[chain, t - tune] = [*state.coef, np.log(state.sigma2)]
+                volume = np.linalg.slogdet(state.S[0])[1]
+                found[chain, t - tune] = [*state.coef, np.log(state.sigma2), volume]
         cpu += time.process_time() - start
-    size = min(float(az.ess(found[..., k])) for k in range(d + 1))
-    rhat = max(float(az.rhat(found[..., k])) for k in range(d + 1))
-    return found[..., :d].mean((0, 1)), size, rhat, cpu
+    return found[..., :d].mean((0, 1)), *convergence(found), cpu
+
+
+def convergence(draws):
+    """Fewest effective draws and largest R-hat of draws (chain, draw, quantity)."""
+    columns = [draws[..., k] for k in range(draws.shape[-1])]
+    return min(float(az.ess(c)) for c in columns), max(float(az.rhat(c)) for c in columns)
+
+
+def fixed(releases, cov, seed):
+    """Posterior mean, effective draws and R-hat with X'X held at its release."""
+    prior = {"coef_cov": cov, "sigma2_shape": SHAPE, "sigma2_scale": SCALE}
+    draws = fixed_s(releases, random_seed=seed, **prior).posterior.coef.to_numpy()
+    return draws.mean((0, 1)), *convergence(draws)
+
+
+def bernstein_sheldon(statistics, scale, seed, coef_variance=SCALE / (SHAPE - 1)):
+    """The same from y'y as well, by GibbsSS: the normal law of all statistics of every holder."""
+    d = len(scale)
+    with pm.Model():
+        coef = pm.Normal("coef", 0, np.sqrt(coef_variance), shape=d)
+        sigma2 = pm.InverseGamma("sigma2", SHAPE, SCALE)
+        cov_x = pmdp.regression.InverseWishart("cov_x", nu=d + 1, psi=scale)
+        x = pmdp.regression.NormalMoments(np.zeros(d), cov_x)
+        for j, (rows, released, sd) in enumerate(statistics):
+            s = pmdp.RegressionStatistics(
+                f"s_{j}", n=len(rows), coef=coef, sigma2=sigma2, x_moments=x, intercept=False
+            )
+            pmdp.Privatized(f"z_{j}", s, pmdp.Gaussian(sigma=sd), observed=released)
+        idata = pmdp.sample(
+            500, tune=500, chains=4, cores=1, random_seed=seed, progressbar=False, quiet=True
+        )
+    draws = idata.posterior.coef.to_numpy()
+    return draws.mean((0, 1)), *convergence(draws)
 
 
 def prior_scale(rng, d):
@@ -161,62 +193,62 @@ def prior_scale(rng, d):
     return V.T @ V
 
 
-def table_1(folder, runs, quick_runs=50, neighbours="add_remove"):
+def table_1(folder, runs, quick_runs=50, neighbours="add_remove", most_bs=5):
+    """Test errors on real data; B&S, of O(d^2) statistics, for `most_bs` features at most."""
     rows = []
     for name in FILES:
         X, y = real_data(folder, name)
         train = int(np.ceil(0.8 * len(X)))
-        d = X.shape[1]
-        cov = SCALE / (SHAPE - 1) * np.eye(d)
         for holders in HOLDERS:
             rng = np.random.default_rng(holders)
-            scale = prior_scale(rng, d)
-            errors = {"normalX": [], "fixedS": [], "fixedS-fast": [], "adaSSP": []}
-            sizes, rhats = [], []
-
-            def error(coef, X=X, y=y, train=train):
-                return np.mean((y[train:] - X[train:] @ coef) ** 2)
-
-            for run in range(quick_runs):
-                data = X[:train], y[:train], holders, 1.0, neighbours
-                releases = make_releases(rng, *data)
-                fast = fixed_s_fast(releases, coef_cov=cov, sigma2=1 / 9, draws=1)
-                errors["fixedS-fast"].append(error(np.array(fast.posterior.attrs["mean"])))
-                errors["adaSSP"].append(error(adassp(make_releases(rng, *data, eigenvalue=True))))
-                if run < runs:
-                    fixed = fixed_s(
-                        releases,
-                        coef_cov=cov,
-                        sigma2_shape=SHAPE,
-                        sigma2_scale=SCALE,
-                        random_seed=run,
-                    )
-                    errors["fixedS"].append(
-                        error(fixed.posterior.coef.mean(("chain", "draw")).to_numpy())
-                    )
-                    coef, size, rhat, _ = normal_x(releases, scale, run)
-                    sizes.append(size)
-                    rhats.append(rhat)
-                    if rhat < 1.01 and size >= 400:
-                        errors["normalX"].append(error(coef))
-            paper = dict(zip(errors, PAPER[name, holders], strict=True))
-            for method, found in errors.items():
-                rows.append(
-                    {
-                        "part": "table 1",
-                        "data": name,
-                        "J": holders,
-                        "method": method,
-                        "test MSE": float(np.mean(found)) if found else float("nan"),
-                        "runs": len(found),
-                        "paper": paper[method],
-                        "corrected": CORRECTED[name, holders] if method == "fixedS-fast" else "",
-                        "R-hat": max(rhats) if method == "normalX" else "",
-                        "ESS": min(sizes) if method == "normalX" else "",
-                    }
-                )
-                print(rows[-1], flush=True)
+            problem = X[:train], y[:train], holders, 1.0, neighbours
+            with_bs = X.shape[1] <= most_bs
+            found = estimates(rng, problem, runs, quick_runs, with_bs)
+            for method, paper in zip(METHODS, PAPER[name, holders], strict=True):
+                cell = found[method]
+                errors = [np.mean((y[train:] - X[train:] @ coef) ** 2) for coef in cell["coef"]]
+                row = {"part": "table 1", "data": name, "J": holders, "method": method}
+                row |= {"test MSE": float(np.mean(errors)) if errors else float("nan")}
+                if len(errors) > 1:
+                    row["sd of mean"] = float(np.std(errors, ddof=1) / np.sqrt(len(errors)))
+                row |= {"runs": len(errors), "paper": paper, "dropped": cell["dropped"]}
+                row |= {
+                    "ESS": min(cell["ESS"], default=""),
+                    "R-hat": max(cell["R-hat"], default=""),
+                }
+                row["corrected"] = CORRECTED[name, holders] if method == "fixedS-fast" else ""
+                rows.append(row)
+                print(row, flush=True)
     return rows
+
+
+def estimates(rng, problem, runs, quick_runs, with_bs):
+    """Estimated coefficients by every method; of samplers only runs that converged."""
+    d, holders = problem[0].shape[1], problem[2]
+    scale, cov = prior_scale(rng, d), SCALE / (SHAPE - 1) * np.eye(d)
+    found = {m: {"coef": [], "ESS": [], "R-hat": [], "dropped": 0} for m in METHODS}
+
+    def keep(method, coef, size, rhat):
+        cell = found[method]
+        if rhat >= 1.01 or size < 400:
+            cell["dropped"] += 1
+            return
+        for key, value in (("coef", coef), ("ESS", size), ("R-hat", rhat)):
+            cell[key].append(value)
+
+    for run in range(quick_runs):
+        releases = make_releases(rng, *problem)
+        fast = fixed_s_fast(releases, coef_cov=cov, sigma2=1 / 9, draws=1)
+        found["fixedS-fast"]["coef"].append(np.array(fast.posterior.attrs["mean"]))
+        found["adaSSP"]["coef"].append(adassp(make_releases(rng, *problem, eigenvalue=True)))
+        if run < runs:
+            keep("fixedS", *fixed(releases, cov, run))
+            keep("normalX", *normal_x(releases, scale, run)[:3])
+        if run == 0 and with_bs:
+            seeds = np.random.default_rng([holders, run])
+            statistics = noisy_statistics(seeds, *problem, parts=PARTS)
+            keep("B&S", *bernstein_sheldon(statistics, scale, run))
+    return found
 
 
 def simulated(rng, d, n):
@@ -228,7 +260,7 @@ def simulated(rng, d, n):
     return X, X @ theta + rng.standard_normal(n), theta, scale
 
 
-def figure_2(runs, epsilons=(0.1, 1.0, 10.0), n=100_000):
+def figure_2(runs, sizes=(2, 5), holders=HOLDERS, epsilons=(0.1, 1.0, 10.0), n=100_000):
     """Median, over simulated problems, of the squared error of the estimated coefficients.
 
     The prior variance of the coefficients is that of the published code for these runs,
@@ -236,18 +268,18 @@ def figure_2(runs, epsilons=(0.1, 1.0, 10.0), n=100_000):
     """
     variance = (SHAPE - 1) / SCALE
     rows = []
-    for d in (2, 5):
+    for d in sizes:
         problems = [simulated(np.random.default_rng([d, run]), d, n) for run in range(runs)]
-        for holders in HOLDERS:
+        for J in holders:
             for epsilon in epsilons:
                 errors = {"normalX": [], "fixedS-fast": [], "adaSSP": []}
                 size, rhat = np.inf, 1.0
                 for run, (X, y, theta, scale) in enumerate(problems):
-                    rng = np.random.default_rng([d, holders, run])
-                    data = X, y, holders, epsilon, "substitute"
+                    rng = np.random.default_rng([d, J, run])
+                    data = X, y, J, epsilon, "substitute"
                     releases = make_releases(rng, *data)
                     coef, one_size, one_rhat, _ = normal_x(
-                        releases, scale, run, coef_variance=variance
+                        releases, scale, run, draws=600, tune=500, coef_variance=variance
                     )
                     if one_rhat >= 1.01 or one_size < 400:
                         coef = np.full(d, np.nan)  # not converged: not reported
@@ -259,9 +291,11 @@ def figure_2(runs, epsilons=(0.1, 1.0, 10.0), n=100_000):
                     found = coef, np.array(fast.posterior.attrs["mean"]), ridge
                     for method, estimate in zip(errors, found, strict=True):
                         errors[method].append(np.mean((estimate - theta) ** 2))
-                row = {"part": "figure 2", "d": d, "J": holders, "epsilon": epsilon}
+                row = {"part": "figure 2", "d": d, "J": J, "epsilon": epsilon}
                 row |= {method: float(np.nanmedian(values)) for method, values in errors.items()}
-                rows.append(row | {"R-hat": rhat, "ESS": size, "runs": runs})
+                converged = int(np.isfinite(errors["normalX"]).sum())
+                row |= {"R-hat": rhat, "ESS": size, "runs": runs, "converged": converged}
+                rows.append(row)
                 print(rows[-1], flush=True)
     return rows
 
@@ -275,7 +309,7 @@ def speed(sizes=(2, 5, 10, 20, 50), holders=HOLDERS, n=10_000):
             X = rng.standard_normal((n, d))
             y = X @ np.full(d, 0.3) + rng.standard_normal(n)
             releases = make_releases(rng, X, y, J, 1.0, "substitute")
-            draws = 500 if d < 20 else 100
+            draws = 500 if d < 20 else 50
             _, size, _, cpu = normal_x(releases, np.eye(d), 0, chains=1, tune=300, draws=draws)
             milliseconds = 1e3 * cpu / draws
             row = {"part": "speed", "d": d, "J": J, "ms": milliseconds, "ESS/s": size / cpu}
@@ -319,6 +353,8 @@ def plot(rows, path):
         cells = [row for row in rows if row["d"] == d and row["J"] == J]
         for method in ("normalX", "fixedS-fast", "adaSSP"):
             ax.loglog([c["epsilon"] for c in cells], [c[method] for c in cells], "o-", label=method)
+        if not cells:
+            ax.text(0.5, 0.5, "not run", ha="center", transform=ax.transAxes)
         ax.set_title(f"d = {d}, J = {J}")
         ax.set_xlabel("epsilon")
     axes[0, 0].set_ylabel("squared error of the estimate")

@@ -18,7 +18,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.additivity import NotAdditiveError, direct_inputs
 from pymc_dp.mechanisms import Mechanism
 from pymc_dp.records import RecordBlock, length_of, record_blocks, record_variables
-from pymc_dp.regression.distribution import released_statistics
+from pymc_dp.regression.distribution import RegressionStatisticsRV
+from pymc_dp.regression.wishart import CrossProductRV, GramRV
 from pymc_dp.release import Release, releases
 from pymc_dp.sensitivity import Sensitivity, check_declared, derive_sensitivity
 from pymc_dp.steps.interweave import interweaving_plan
@@ -107,6 +108,8 @@ class Explanation:
         :class:`~pymc_dp.RecordGibbs`), or why none do.
     problems : list of str
         Why a release cannot be sampled by :class:`~pymc_dp.RecordGibbs`.
+    latent : dict
+        Releases of latent regression statistics, which stand for the records: what they hold.
     """
 
     records: dict[str, int]
@@ -116,6 +119,7 @@ class Explanation:
     updates: dict[str, str] = field(default_factory=dict)
     interweaving: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    latent: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         lines = ["Records"]
@@ -125,6 +129,7 @@ class Explanation:
         lines += ["Releases"]
         for release in self.releases:
             lines += [f"  {line}" for line in str(release).splitlines()]
+        lines += [f"  {name}: {text}" for name, text in self.latent.items()]
         lines += ["Steps"]
         for name, step in self.steps.items():
             how = f", {self.updates[name]}" if name in self.updates else ""
@@ -190,13 +195,13 @@ def explain(model: pm.Model | None = None) -> Explanation:
         for release in releases(model)
         if release.name in block.terms
     ]
-    known = {release.name for release in explained}
+    latent = {release.name: _latent(release, model) for release in releases(model)}
+    latent = {name: text for name, text in latent.items() if text}
+    known = {release.name for release in explained} | set(latent)
     problems += [
         f"{release.name} is not a sum over records: an ordinary likelihood to PyMC's steps"
         for release in releases(model)
-        if release.name not in known
-        and not problems
-        and not released_statistics(release.statistic, model)
+        if release.name not in known and not problems
     ]
     _, chosen = assign_step_methods(model)
     step_of = {var: cls.__name__ for cls, found in chosen.items() for var in found}
@@ -215,7 +220,16 @@ def explain(model: pm.Model | None = None) -> Explanation:
             for block in blocks
         },
         problems=problems,
+        latent=latent,
     )
+
+
+def _latent(release: Release, model: pm.Model) -> str:
+    """Name the latent regression statistics in a release, and its noise; empty without any."""
+    kinds = (RegressionStatisticsRV, GramRV, CrossProductRV)
+    reached = direct_inputs([release.statistic], model.basic_RVs)
+    names = sorted(str(rv.name) for rv in reached if isinstance(rv.owner.op, kinds))
+    return f"{release.mechanism!r} on entries of {', '.join(names)}" if names else ""
 
 
 #: sensitivities of a release of every record by itself

@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pytensor.link.numba.cache import compile_numba_function_src
 
+from pymc_dp.kernels.compiled import cached_jit
+
 __all__ = ["Arrays", "Part", "inner", "inner_cached", "make_rounds"]
 
 # decorators of functions that other compiled functions alone call: no way in from Python; the
 # first for what depends on the model, which is compiled once only if it is part of its caller
 _hidden: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 inner: Any = numba.njit(inline="always", **_hidden)
-inner_cached: Any = numba.njit(cache=True, **_hidden)
+inner_cached: Any = cached_jit(**_hidden)
 
 #: numba-compiled ``part(rng, arrays, tune)``, which moves `theta` and `table` in place
 Part = Callable[..., Any]

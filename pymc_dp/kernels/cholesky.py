@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
-__all__ = ["jit", "lower_cholesky", "normal_from_precision"]
+from pymc_dp.kernels.compiled import jit
 
-# reassociation lets sums of products be vectorised
-jit = numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
+__all__ = ["lower_cholesky", "normal_from_precision"]
 
 
 @jit

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.kernels.cholesky import jit
+from pymc_dp.kernels.compiled import jit
 from pymc_dp.kernels.normal_x import (
     draw_coefficients,
     error_variance_terms,

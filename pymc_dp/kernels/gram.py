@@ -1,22 +1,20 @@
 """Log-density, and its gradient, of Gram matrices S_j = X_j'X_j behind noisy regression releases.
 
-What is common to every move of S_1, ..., S_J. The target is (Alparslan, Yildirim & Birbil 2023,
+The target of the moves of S_1, ..., S_J and of the rows' law is (Alparslan, Yildirim & Birbil 2023,
 equation 10, with the covariance that it should have)
 
-    prod_j |S_j|^((n_j - p - 1)/2) * (prior of the rows) * noise(S-hat_j | S_j)
-           * N(z-hat_j; S_j theta, sigma^2 S_j + noise),
+    p(Sigma_x) * prod_j Wishart(S_j; Sigma_x, n_j) * noise(S-hat_j | S_j)
+               * N(z-hat_j; S_j theta, sigma^2 S_j + noise),
 
-in which the covariance of the rows and the coefficients are either given or integrated out:
+with the coefficients theta given, or normal and integrated out.
 
-* rows with precision `precision` have exp(-tr(precision * sum_j S_j) / 2); integrated over an
-  inverse Wishart with matrix `scale` and nu degrees it is |scale + sum_j S_j|^(-(nu + n)/2);
-* coefficients are given, or normal with a precision and a shift (precision times mean).
+Coordinates: the second moments of a row are B C C' B' with a fixed matrix B and C lower triangular,
+and S_j = n_j B C K_j K_j' C' B' with K_j lower triangular; the diagonals as logarithms. A priori
+the K_j are Bartlett's standard variables whatever C is. Under strong noise, where the data say
+little of each S_j by itself, they stay so; under weak noise all is near the identity, where the
+coordinates are nearly linear and what ties C to the K_j can be whitened.
 
-A column of ones in X_j leaves all of it as it is, but for the entry n_j of S_j, which is known.
-
-Coordinates: S_j = n_j B K_j K_j' B' with a fixed matrix B and K_j lower triangular, its diagonal as
-logarithms. With B B' near the rows' second moments K_j is near the identity, and nearly linear in
-S_j.
+A column of ones in X_j has the first place, and the known entry n_j of S_j is that of B, C and K_j.
 """
 
 from __future__ import annotations
@@ -26,9 +24,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_dp.kernels.cholesky import jit, lower_cholesky
+from pymc_dp.kernels.cholesky import lower_cholesky
+from pymc_dp.kernels.compiled import jit
 
 __all__ = [
+    "Given",
     "Rows",
     "coordinates",
     "gram_log_density",
@@ -54,12 +54,6 @@ class Rows(NamedTuple):
         has no noise. Only entries on and above the diagonal are read.
     z_hat, z_var : array (J, p)
         Noisy X'y and the noise's variance.
-    integrated : bool
-        Whether the rows' covariance is integrated out.
-    matrix : array (p, p)
-        The scale matrix of its prior where it is; otherwise the rows' precision.
-    nu : float
-        Degrees of freedom of its prior.
     """
 
     n: Array
@@ -68,8 +62,31 @@ class Rows(NamedTuple):
     S_weight: Array
     z_hat: Array
     z_var: Array
-    integrated: bool
-    matrix: Array
+
+
+class Given(NamedTuple):
+    """Parameters and priors that stay as they are while the Gram matrices move.
+
+    Attributes
+    ----------
+    sigma2 : float
+        Error variance.
+    coef : array (p,)
+        Coefficients, read where `precision` is empty.
+    precision, shift : array
+        Precision of the coefficients' normal prior, and precision times mean; ``(0, 0)`` and
+        ``(0,)`` where coefficients are given.
+    scale : array (p, p)
+        Matrix of the inverse-Wishart prior of the rows' law, B^-1 scale B^-T.
+    nu : float
+        Its degrees of freedom; 0 where the rows' law is given.
+    """
+
+    sigma2: float
+    coef: Array
+    precision: Array
+    shift: Array
+    scale: Array
     nu: float
 
 
@@ -88,26 +105,43 @@ def invert_triangle(lower: Any) -> Any:
 
 
 @jit
-def coordinates(S: Any, n: Any, B_inverse: Any) -> Any:
-    """Coordinates of Gram matrices (J, p, p), a lower triangle each."""
-    q = np.zeros_like(S)
-    for j in range(S.shape[0]):
-        rotated = B_inverse @ S[j] @ B_inverse.T / n[j]
-        lower_cholesky(rotated, q[j])
-        for i in range(S.shape[1]):
+def coordinates(S: Any, moments: Any, n: Any, B_inverse: Any) -> Any:
+    """Coordinates (J + 1, p, p), lower triangles: of the Gram matrices, and of the rows' law.
+
+    `moments` are the second moments of a row. All are NaN where a matrix is singular to rounding.
+    """
+    holders, p = S.shape[0], S.shape[1]
+    q = np.zeros((holders + 1, p, p))
+    ok = lower_cholesky(B_inverse @ moments @ B_inverse.T, q[holders])
+    for j in range(holders):
+        ok = ok and lower_cholesky(B_inverse @ S[j] @ B_inverse.T / n[j], q[j])
+    if not ok:
+        return np.full_like(q, np.nan)
+    C_inverse = invert_triangle(q[holders])
+    for j in range(holders):
+        q[j] = C_inverse @ q[j]
+    for j in range(holders + 1):
+        for i in range(p):
             q[j, i, i] = np.log(q[j, i, i])
     return q
 
 
 @jit
+def _factor(triangle: Any) -> Any:
+    """Lower triangular matrix of coordinates."""
+    factor = triangle.copy()
+    for i in range(len(factor)):
+        factor[i, i] = np.exp(triangle[i, i])
+    return factor
+
+
+@jit
 def matrices(q: Any, n: Any, B: Any) -> Any:
     """Gram matrices from their coordinates."""
-    S = np.empty_like(q)
-    for j in range(q.shape[0]):
-        factor = q[j].copy()
-        for i in range(q.shape[1]):
-            factor[i, i] = np.exp(q[j, i, i])
-        factor = B @ factor
+    S = np.empty((n.size, *B.shape))
+    root = B @ _factor(q[n.size])
+    for j in range(n.size):
+        factor = root @ _factor(q[j])
         S[j] = n[j] * (factor @ factor.T)
     return S
 
@@ -149,26 +183,23 @@ def z_terms(S: Any, sigma2: float, rows: Any) -> Any:
 
 
 @jit
-def _released_z(S: Any, sigma2: float, coef: Any, prior: Any, shift: Any, rows: Any, G: Any) -> Any:
-    """Log-density of all z-hat_j, and its gradient by S_j added to G.
-
-    `prior` (precision) is read, and coefficients are integrated out, where it has any rows.
-    """
+def _released_z(S: Any, given: Any, rows: Any, G: Any) -> float:
+    """Log-density of all z-hat_j, and its gradient by S_j added to G."""
+    sigma2, mean = given.sigma2, given.coef
     holders, p = rows.z_hat.shape
     ok, log_det, V_inverse, T, precision, total_shift = z_terms(S, sigma2, rows)
     if not ok:
         return -np.inf
     value = -0.5 * log_det
-    mean = coef
     covariance = np.zeros((p, p))
-    integrated = prior.shape[0] > 0
+    integrated = given.precision.shape[0] > 0
     if integrated:
         lower = np.empty((p, p))
-        if not lower_cholesky(precision + prior, lower):
+        if not lower_cholesky(precision + given.precision, lower):
             return -np.inf
         inverse = invert_triangle(lower)
         covariance = inverse.T @ inverse
-        half = inverse @ (total_shift + shift)
+        half = inverse @ (total_shift + given.shift)
         mean = inverse.T @ half
         value += 0.5 * np.sum(half * half)
         for i in range(p):
@@ -209,70 +240,66 @@ def _released_gram(S: Any, rows: Any, G: Any) -> float:
 
 
 @jit
-def _rows_prior(S: Any, rows: Any, G: Any) -> float:
-    """Log-density of the Gram matrices without the determinants |S_j|, gradient added to G."""
-    total = np.sum(S, axis=0)
-    if not rows.integrated:
-        for j in range(S.shape[0]):
-            G[j] -= 0.5 * rows.matrix
-        return -0.5 * np.sum(rows.matrix * total)
-    total += rows.matrix
-    lower = np.empty_like(total)
-    if not lower_cholesky(total, lower):
-        return -np.inf
-    inverse = invert_triangle(lower)
-    degrees = rows.nu + np.sum(rows.n)
-    gradient = 0.5 * degrees * (inverse.T @ inverse)
+def _rows_prior(C: Any, given: Any, first: int, gradient: Any) -> float:
+    """Log-density of the rows' law by C, and its gradient added to that of C's coordinates."""
+    inverse = invert_triangle(C)
+    spread = inverse @ given.scale @ inverse.T
     value = 0.0
-    for i in range(lower.shape[0]):
-        value -= degrees * np.log(lower[i, i])
-    for j in range(S.shape[0]):
-        G[j] -= gradient
+    for i in range(first):
+        spread[i] = 0.0
+    slope = inverse.T @ spread
+    for i in range(first, len(C)):
+        # |Sigma|^-((nu + d + 1)/2), with an intercept the mean's |Sigma|^-1/2, and the Jacobian
+        value -= 0.5 * spread[i, i] + (given.nu + i) * np.log(C[i, i])
+        gradient[i, :i] += slope[i, :i]
+        gradient[i, i] += C[i, i] * slope[i, i] - (given.nu + i)
     return value
 
 
 @jit
-def gram_log_density(
-    q: Any, B: Any, sigma2: float, coef: Any, prior: Any, shift: Any, rows: Any
-) -> Any:
-    """Log-density of the coordinates, up to a constant, and its gradient (J, p, p, lower).
+def gram_log_density(q: Any, B: Any, given: Any, rows: Any) -> Any:
+    """Log-density of the coordinates, up to a constant, and its gradient (J + 1, p, p, lower).
 
     Parameters
     ----------
-    q : array (J, p, p)
-        Coordinates.
+    q : array (J + 1, p, p)
+        Coordinates; the last are those of the rows' law.
     B : array (p, p)
         Their fixed matrix.
-    sigma2 : float
-        Error variance.
-    coef : array (p,)
-        Coefficients, read where `prior` is empty.
-    prior, shift : array
-        Precision of the coefficients' normal prior, and precision times mean; ``(0, 0)`` and
-        ``(0,)`` where coefficients are given.
+    given : Given
+        What does not move.
     rows : Rows
         The holders.
     """
     holders, p = rows.z_hat.shape
-    S, factors, gradient = np.empty_like(q), np.empty_like(q), np.zeros_like(q)
+    gradient = np.zeros_like(q)
+    C = _factor(q[holders])
+    root = B @ C
+    S, G = np.empty((holders, p, p)), np.zeros((holders, p, p))
+    K, F = np.empty_like(S), np.empty_like(S)
     for j in range(holders):
-        K = q[j].copy()
-        for i in range(p):
-            K[i, i] = np.exp(q[j, i, i])
-        factors[j] = B @ K
-        S[j] = rows.n[j] * (factors[j] @ factors[j].T)
-    G = np.zeros_like(q)
-    value = _rows_prior(S, rows, G) + _released_gram(S, rows, G)
-    value += _released_z(S, sigma2, coef, prior, shift, rows, G)
+        K[j] = _factor(q[j])
+        F[j] = root @ K[j]
+        S[j] = rows.n[j] * (F[j] @ F[j].T)
+    value = _released_gram(S, rows, G) + _released_z(S, given, rows, G)
     if not np.isfinite(value):
         return -np.inf, gradient
+    by_root = np.zeros((p, p))
     for j in range(holders):
-        by_factor = 2 * rows.n[j] * (B.T @ (G[j] @ factors[j]))
-        for i in range(p):
+        n, by_factor = rows.n[j], 2 * rows.n[j] * (G[j] @ F[j])
+        by_root += by_factor @ K[j].T
+        by_K = root.T @ by_factor
+        for i in range(rows.first, p):
             for k in range(i):
-                gradient[j, i, k] = by_factor[i, k]
-            if i >= rows.first:
-                # |S_j|^((n - p - 1)/2) and the Jacobian of S_j: Bartlett's powers
-                value += (rows.n[j] - i) * q[j, i, i]
-                gradient[j, i, i] = rows.n[j] - i + np.exp(q[j, i, i]) * by_factor[i, i]
+                value -= 0.5 * n * K[j, i, k] ** 2
+                gradient[j, i, k] = by_K[i, k] - n * K[j, i, k]
+            # Bartlett's powers, one higher for the logarithm
+            value += (n - i) * q[j, i, i] - 0.5 * n * K[j, i, i] ** 2
+            gradient[j, i, i] = n - i + K[j, i, i] * (by_K[i, i] - n * K[j, i, i])
+    if given.nu > 0:
+        by_C = B.T @ by_root
+        for i in range(rows.first, p):
+            gradient[holders, i, :i] = by_C[i, :i]
+            gradient[holders, i, i] = C[i, i] * by_C[i, i]
+        value += _rows_prior(C, given, rows.first, gradient[holders])
     return value, gradient

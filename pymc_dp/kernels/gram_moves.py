@@ -7,13 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_dp.kernels.cholesky import jit, lower_cholesky
-from pymc_dp.kernels.gram import (
-    coordinates,
-    gram_log_density,
-    invert_triangle,
-    matrices,
-)
+from pymc_dp.kernels.cholesky import lower_cholesky
+from pymc_dp.kernels.compiled import jit
+from pymc_dp.kernels.gram import gram_log_density, invert_triangle
 
 __all__ = ["bartlett", "hamiltonian_move", "whitened", "whitening", "wishart_move"]
 
@@ -21,20 +17,21 @@ Array = NDArray[np.float64]
 
 
 @jit
-def whitening(B: Any, rows: Any) -> Any:
-    """Factor W (p, p, J, J) such that coordinates q[:, i, k] = W[i, k] @ xi have about unit spread.
+def whitening(B: Any, scale: Any, nu: float, rows: Any) -> Any:
+    """Factor W (p, p, J + 1, J + 1) such that q[:, i, k] = W[i, k] @ xi has about unit spread.
 
-    From the curvature at K_j = identity: the rows' law gives diag(n_j) less n n'/(nu + n) where the
-    covariance is integrated out (twice that on the diagonal), the noise of S-hat_j what is computed
-    here. Columns of W[i, k] are orthogonal, the holders' common direction among them.
+    From the curvature at the identity: Bartlett's variables have n_j (twice that on the diagonal),
+    the rows' law what its prior gives, and the noise of S-hat_j ties both, since it sees their sum.
+    Columns of W[i, k] are orthogonal. `scale` is B^-1 scale B^-T; with nu = 0 the law is given, and
+    its coordinates do not move.
     """
     holders, p = rows.z_hat.shape
-    W = np.zeros((p, p, holders, holders))
-    total = rows.nu + np.sum(rows.n)
+    W = np.zeros((p, p, holders + 1, holders + 1))
     for i in range(p):
         for k in range(i + 1):
-            curvature = np.zeros((holders, holders))
+            curvature = np.zeros((holders + 1, holders + 1))
             twice = 2.0 if i == k else 1.0
+            curvature[holders, holders] = twice * (scale[k, k] + 1)
             for j in range(holders):
                 noise = 0.0
                 for a in range(p):
@@ -43,11 +40,11 @@ def whitening(B: Any, rows: Any) -> Any:
                         noise += rows.S_weight[j, a, b] * change * change
                 # one row's worth keeps the matrix positive where nothing was released
                 curvature[j, j] = twice * (rows.n[j] + 1) + noise
-                if rows.integrated:
-                    for m in range(holders):
-                        curvature[j, m] -= twice * rows.n[j] * rows.n[m] / total
-            values, vectors = np.linalg.eigh(curvature)
-            W[i, k] = vectors / np.sqrt(values)
+                curvature[j, holders] = curvature[holders, j] = noise
+                curvature[holders, holders] += noise
+            moving = holders + 1 if nu > 0 else holders
+            values, vectors = np.linalg.eigh(curvature[:moving, :moving])
+            W[i, k, :moving, :moving] = vectors / np.sqrt(values)
     return W
 
 
@@ -59,7 +56,9 @@ def whitened(W: Any, q: Any) -> Any:
         for k in range(i + 1):
             for m in range(q.shape[0]):
                 column = W[i, k, :, m]
-                xi[m, i, k] = np.sum(column * q[:, i, k]) / np.sum(column * column)
+                length = np.sum(column * column)
+                if length > 0:
+                    xi[m, i, k] = np.sum(column * q[:, i, k]) / length
     return xi
 
 
@@ -67,11 +66,11 @@ def whitened(W: Any, q: Any) -> Any:
 def _spread(W: Any, xi: Any, q: Any) -> Any:
     """Add to coordinates q a step xi in whitened space."""
     out = q.copy()
-    holders, p = q.shape[0], q.shape[1]
+    size, p = q.shape[0], q.shape[1]
     for i in range(p):
         for k in range(i + 1):
-            for j in range(holders):
-                for m in range(holders):
+            for j in range(size):
+                for m in range(size):
                     out[j, i, k] += W[i, k, j, m] * xi[m, i, k]
     return out
 
@@ -80,60 +79,46 @@ def _spread(W: Any, xi: Any, q: Any) -> Any:
 def _pull_back(W: Any, gradient: Any) -> Any:
     """Gradient by whitened coordinates."""
     out = np.zeros_like(gradient)
-    holders, p = gradient.shape[0], gradient.shape[1]
+    size, p = gradient.shape[0], gradient.shape[1]
     for i in range(p):
         for k in range(i + 1):
-            for m in range(holders):
-                for j in range(holders):
+            for m in range(size):
+                for j in range(size):
                     out[m, i, k] += W[i, k, j, m] * gradient[j, i, k]
     return out
 
 
 @jit
 def hamiltonian_move(
-    rng: Any,
-    S: Any,
-    B: Any,
-    B_inverse: Any,
-    W: Any,
-    step_size: float,
-    n_leapfrog: int,
-    sigma2: float,
-    coef: Any,
-    prior: Any,
-    shift: Any,
-    rows: Any,
+    rng: Any, q: Any, B: Any, W: Any, step_size: float, n_leapfrog: int, given: Any, rows: Any
 ) -> Any:
-    """Move all S_j together by one leapfrog trajectory in whitened coordinates.
+    """Propose coordinates by one leapfrog trajectory in whitened space.
 
     Returns
     -------
-    S : array (J, p, p)
-        The new matrices, or the old ones.
+    q : array (J + 1, p, p)
+        The proposed coordinates.
     accept : float
-        Acceptance probability.
+        Their acceptance probability.
     """
-    holders, p = rows.z_hat.shape
-    q = coordinates(S, rows.n, B_inverse)
+    size, p = q.shape[0], q.shape[1]
     momentum = np.zeros_like(q)
-    for j in range(holders):
+    for j in range(size):
         for i in range(rows.first, p):
             for k in range(i + 1):
                 momentum[j, i, k] = rng.standard_normal()
-    before, gradient = gram_log_density(q, B, sigma2, coef, prior, shift, rows)
+    before, gradient = gram_log_density(q, B, given, rows)
     energy = before - 0.5 * np.sum(momentum * momentum)
-    after = before
+    after, half_kick = before, 0.5 * step_size * _pull_back(W, gradient)
     for _ in range(n_leapfrog):
-        momentum += 0.5 * step_size * _pull_back(W, gradient)
+        momentum += half_kick
         q = _spread(W, step_size * momentum, q)
-        after, gradient = gram_log_density(q, B, sigma2, coef, prior, shift, rows)
+        after, gradient = gram_log_density(q, B, given, rows)
         if not after > before - 1000:
-            return S, 0.0
-        momentum += 0.5 * step_size * _pull_back(W, gradient)
-    accept = np.exp(min(0.0, after - 0.5 * np.sum(momentum * momentum) - energy))
-    if rng.random() < accept:
-        return matrices(q, rows.n, B), accept
-    return S, accept
+            return q, 0.0
+        half_kick = 0.5 * step_size * _pull_back(W, gradient)
+        momentum += half_kick
+    return q, np.exp(min(0.0, after - 0.5 * np.sum(momentum * momentum) - energy))
 
 
 @jit
@@ -148,10 +133,12 @@ def bartlett(rng: Any, size: int, degrees: float) -> Any:
 
 
 @jit
-def _log_conditional(S: Any, log_det: float, j: int, sigma2: float, coef: Any, rows: Any) -> float:
+def _log_conditional(
+    S: Any, log_det: float, j: int, sigma2: float, coef: Any, precision: Any, rows: Any
+) -> float:
     """Log-density of one S_j given the coefficients and the rows' precision (equation 10)."""
     p = S.shape[0]
-    value = 0.5 * (rows.n[j] - p - 1) * log_det - 0.5 * np.sum(rows.matrix * S)
+    value = 0.5 * (rows.n[j] - p - 1) * log_det - 0.5 * np.sum(precision * S)
     for a in range(p):
         for b in range(a, p):
             value -= 0.5 * rows.S_weight[j, a, b] * (rows.S_hat[j, a, b] - S[a, b]) ** 2
@@ -167,8 +154,12 @@ def _log_conditional(S: Any, log_det: float, j: int, sigma2: float, coef: Any, r
 
 
 @jit
-def wishart_move(rng: Any, S: Any, degrees: Any, sigma2: float, coef: Any, rows: Any) -> Any:
+def wishart_move(
+    rng: Any, S: Any, degrees: Any, sigma2: float, coef: Any, precision: Any, rows: Any
+) -> Any:
     """Offer every S_j a draw from Wishart(S_j / alpha_j, alpha_j): the paper's move (A.3).
+
+    `precision` is the inverse of the rows' covariance.
 
     Returns
     -------
@@ -196,8 +187,8 @@ def wishart_move(rng: Any, S: Any, degrees: Any, sigma2: float, coef: Any, rows:
         back = invert_triangle(new_lower) @ old_lower
         log_ratio = (alpha - 0.5 * (p + 1)) * (old_det - new_det)
         log_ratio += 0.5 * alpha * (np.sum(forth * forth) - np.sum(back * back))
-        log_ratio += _log_conditional(proposal, new_det, j, sigma2, coef, rows)
-        log_ratio -= _log_conditional(S[j], old_det, j, sigma2, coef, rows)
+        log_ratio += _log_conditional(proposal, new_det, j, sigma2, coef, precision, rows)
+        log_ratio -= _log_conditional(S[j], old_det, j, sigma2, coef, precision, rows)
         accept[j] = np.exp(min(0.0, log_ratio)) if log_ratio == log_ratio else 0.0
         if rng.random() < accept[j]:
             S[j] = proposal

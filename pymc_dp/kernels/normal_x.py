@@ -1,7 +1,7 @@
 """One iteration of normalX: Gram matrices, coefficients, error variance, the rows' law, X'y.
 
-Alparslan, Yildirim & Birbil (2023), Algorithm 1, with coefficients and the rows' covariance
-integrated out while the Gram matrices move.
+Alparslan, Yildirim & Birbil (2023), Algorithm 1, with coefficients integrated out, and the rows'
+covariance moving along, while the Gram matrices move.
 """
 
 from __future__ import annotations
@@ -11,12 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_dp.kernels.cholesky import jit, lower_cholesky
-from pymc_dp.kernels.gram import Rows, invert_triangle, z_terms
+from pymc_dp.kernels.cholesky import lower_cholesky
+from pymc_dp.kernels.compiled import jit
+from pymc_dp.kernels.gram import Given, Rows, coordinates, invert_triangle, matrices, z_terms
 from pymc_dp.kernels.gram_moves import bartlett, hamiltonian_move, wishart_move
 from pymc_dp.kernels.normal_mixture import laplace_variances
 
-__all__ = ["Priors", "Proposal", "Releases", "State", "iterate", "noise_variances"]
+__all__ = [
+    "Priors",
+    "Proposal",
+    "Releases",
+    "State",
+    "iterate",
+    "noise_variances",
+    "row_moments",
+]
 
 Array = NDArray[np.float64]
 
@@ -62,7 +71,7 @@ class Proposal(NamedTuple):
     hamiltonian: bool
     B: Array  # (p, p)
     B_inverse: Array  # (p, p)
-    W: Array  # (p, p, J, J)
+    W: Array  # (p, p, J + 1, J + 1)
     step_size: float
     n_leapfrog: int
     degrees: Array  # (J,)
@@ -182,17 +191,56 @@ def noise_variances(rng: Any, hat: Any, value: Any, noise: Any, laplace: Any) ->
 
 
 @jit
-def _rows_precision(mean: Any, cov: Any, first: int) -> Any:
-    """Matrix Q with tr(Q S) = sum of (x - mean)' cov^-1 (x - mean) over the rows behind S."""
-    d = cov.shape[0]
-    lower = np.empty((d, d))
-    lower_cholesky(cov, lower)
-    inverse = invert_triangle(lower)
-    root = np.zeros((d + first, d + first))
-    root[first:, first:] = inverse
+def row_moments(mean: Any, cov: Any, first: int) -> Any:
+    """Second moments of a row: x, or 1 and x where `first` is 1."""
+    d = len(cov)
+    moments = np.ones((d + first, d + first))
+    moments[first:, first:] = cov
     if first:
-        root[1:, 0] = -inverse @ mean
-    return root.T @ root
+        moments[0, 1:] = moments[1:, 0] = mean
+        moments[1:, 1:] += np.outer(mean, mean)
+    return moments
+
+
+@jit
+def _weights(variance: Any) -> Any:
+    """One over the variance, 0 where that is 0."""
+    weight = np.zeros_like(variance)
+    for index in np.ndindex(variance.shape):
+        if variance[index] > 0:
+            weight[index] = 1 / variance[index]
+    return weight
+
+
+@jit
+def _move_gram(rng: Any, state: Any, rows: Any, priors: Any, proposal: Any) -> Any:
+    """Move the Gram matrices by the kind of move that the proposal says."""
+    if not proposal.hamiltonian:
+        lower = np.empty_like(state.cov)
+        lower_cholesky(state.cov, lower)
+        inverse = invert_triangle(lower)
+        precision = inverse.T @ inverse
+        return wishart_move(
+            rng, state.S, proposal.degrees, state.sigma2, state.coef, precision, rows
+        )
+    B_inverse = proposal.B_inverse
+    scale = B_inverse @ priors.rows_scale @ B_inverse.T
+    given = Given(
+        state.sigma2, state.coef, priors.coef_precision, priors.coef_shift, scale, priors.rows_nu
+    )
+    moments = row_moments(state.mean, state.cov, rows.first)
+    q = coordinates(state.S, moments, rows.n, B_inverse)
+    if np.isnan(q[0, 0, 0]):  # the law, drawn anew below, was singular to rounding
+        return state.S, np.zeros(rows.n.size)
+    step = proposal.step_size, proposal.n_leapfrog
+    q, rate = hamiltonian_move(rng, q, proposal.B, proposal.W, *step, given, rows)
+    S = state.S
+    if rng.random() < rate:
+        new = matrices(q, rows.n, proposal.B)
+        # a matrix that is singular to rounding could not be left again: not a possible value
+        if not np.isnan(coordinates(new, proposal.B @ proposal.B.T, rows.n, B_inverse)[0, 0, 0]):
+            S = new
+    return S, np.full(rows.n.size, rate)
 
 
 @jit
@@ -200,56 +248,21 @@ def iterate(rng: Any, state: Any, releases: Any, priors: Any, proposal: Any) -> 
     """One iteration: the new state, and the acceptance probability of each holder's move.
 
     While the Gram matrices move, X'y is integrated out; by the Hamiltonian move also the
-    coefficients and the rows' law, where their priors are conjugate. Each of these is then drawn
-    from its conditional, in an order that leaves the joint posterior as it is: what was integrated
-    out is drawn before anything else is conditioned on it.
+    coefficients, and the rows' law moves along, where their priors are conjugate. All of these are
+    then drawn from their conditionals, in an order that leaves the joint posterior as it is: what
+    was integrated out is drawn before anything else is conditioned on it.
     """
-    S, coef, sigma2, mean, cov = state.S, state.coef, state.sigma2, state.mean, state.cov
-    first = releases.first
-    S_var = noise_variances(rng, releases.S_hat, S, releases.S_noise, releases.S_laplace)
-    weight = np.zeros_like(S_var)
-    for index in np.ndindex(S_var.shape):
-        if S_var[index] > 0:
-            weight[index] = 1 / S_var[index]
+    n, first = releases.n, releases.first
+    S_var = noise_variances(rng, releases.S_hat, state.S, releases.S_noise, releases.S_laplace)
     z_var = noise_variances(rng, releases.z_hat, state.z, releases.z_noise, releases.z_laplace)
-    conjugate_rows = priors.rows_nu > 0
-    integrated = conjugate_rows and proposal.hamiltonian
-    matrix = priors.rows_scale if integrated else _rows_precision(mean, cov, first)
-    rows = Rows(
-        releases.n,
-        first,
-        releases.S_hat,
-        weight,
-        releases.z_hat,
-        z_var,
-        integrated,
-        matrix,
-        priors.rows_nu,
-    )
-    prior, shift = priors.coef_precision, priors.coef_shift
-    if proposal.hamiltonian:
-        S, rate = hamiltonian_move(
-            rng,
-            S,
-            proposal.B,
-            proposal.B_inverse,
-            proposal.W,
-            proposal.step_size,
-            proposal.n_leapfrog,
-            sigma2,
-            coef,
-            prior,
-            shift,
-            rows,
-        )
-        accept = np.full(releases.n.size, rate)
-    else:
-        S, accept = wishart_move(rng, S, proposal.degrees, sigma2, coef, rows)
-    if conjugate_rows:
-        degrees = priors.rows_nu + np.sum(releases.n)
+    rows = Rows(n, first, releases.S_hat, _weights(S_var), releases.z_hat, z_var)
+    S, accept = _move_gram(rng, state, rows, priors, proposal)
+    coef, sigma2, mean, cov = state.coef, state.sigma2, state.mean, state.cov
+    if priors.rows_nu > 0:
+        degrees = priors.rows_nu + np.sum(n)
         mean, cov = draw_rows_law(rng, S, first, priors.rows_scale, degrees)
-    if prior.shape[0] > 0:
-        coef = draw_coefficients(rng, S, sigma2, prior, shift, rows)
+    if priors.coef_precision.shape[0] > 0:
+        coef = draw_coefficients(rng, S, sigma2, priors.coef_precision, priors.coef_shift, rows)
     if priors.sigma2_shape > 0:
         values, squares = error_variance_terms(S, coef, rows)
         sigma2 = slice_error_variance(

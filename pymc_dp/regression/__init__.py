@@ -1,5 +1,6 @@
 """Linear regression from noisy sufficient statistics."""
 
+from pymc_dp.regression.bounds import BoxBounds, NormBounds
 from pymc_dp.regression.conjugate import (
     NormalInverseGamma,
     NormalInverseWishart,
@@ -7,12 +8,7 @@ from pymc_dp.regression.conjugate import (
 )
 from pymc_dp.regression.distribution import RegressionStatistics
 from pymc_dp.regression.fixed_s import adassp, fixed_s, fixed_s_fast
-from pymc_dp.regression.holder_release import (
-    BoxBounds,
-    NormBounds,
-    RegressionRelease,
-    regression_release,
-)
+from pymc_dp.regression.holder_release import RegressionRelease, regression_release
 from pymc_dp.regression.holders import HolderStatistics
 from pymc_dp.regression.moments import (
     FixedMoments,

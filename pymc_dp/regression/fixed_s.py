@@ -207,7 +207,7 @@ def _fixed(releases: Sequence[RegressionRelease]) -> tuple[Array, Rows]:
         z_hat[j] = release.released[layout.n_xx :]
         z_var[j] = np.square(release.noise_sd[layout.n_xx :])
     n = np.array([float(r.n) for r in releases])
-    return S, Rows(n, 0, S, np.zeros_like(S), z_hat, z_var, False, np.zeros((p, p)), 0.0)
+    return S, Rows(n, 0, S, np.zeros_like(S), z_hat, z_var)
 
 
 def _normal(mean: ArrayLike, cov: ArrayLike, p: int) -> tuple[Array, Array]:

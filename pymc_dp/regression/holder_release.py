@@ -10,82 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_dp.accounting.budget import Neighbours
+from pymc_dp.accounting.budget import Neighbours, record_weight
 from pymc_dp.mechanisms import Gaussian, Laplace
 from pymc_dp.mechanisms.base import positive
+from pymc_dp.regression.bounds import BoxBounds, NormBounds
 from pymc_dp.regression.holders import holder_layout
-from pymc_dp.regression.sensitivity import averaged_sensitivity, box_sensitivity, norm_sensitivity
+from pymc_dp.regression.sensitivity import averaged_sensitivity
 from pymc_dp.regression.statistics import StatisticsLayout, regression_statistics
 from pymc_dp.sensitivity import Sensitivity
 
-__all__ = ["BoxBounds", "NormBounds", "RegressionRelease", "regression_release"]
+__all__ = ["RegressionRelease", "regression_release"]
 
 Array = NDArray[np.float64]
 
 #: share of the statistics' sensitivity that each count takes: two of them add 1 % to the noise
 COUNT_SHARE = 0.1
-
-
-@dataclass(frozen=True)
-class NormBounds:
-    """Public bounds: norm(x) <= x_norm and abs(y) <= y_bound.
-
-    Examples
-    --------
-    >>> import pymc_dp as pmdp
-    >>> pmdp.regression.NormBounds(x_norm=1.0, y_bound=1.5)
-    NormBounds(x_norm=1.0, y_bound=1.5)
-    """
-
-    x_norm: float
-    y_bound: float
-
-    def clip(self, X: Array, y: Array) -> tuple[Array, Array]:
-        """Shorten rows that are too long, and move responses into their range."""
-        positive("x_norm", self.x_norm), positive("y_bound", self.y_bound)
-        length = np.maximum(np.linalg.norm(X, axis=1), self.x_norm)
-        return X * (self.x_norm / length)[:, None], np.clip(y, -self.y_bound, self.y_bound)
-
-    def sensitivity(self, layout: StatisticsLayout, neighbours: Neighbours) -> Sensitivity:
-        """Sensitivity of the statistics within these bounds."""
-        return norm_sensitivity(
-            self.x_norm,
-            self.y_bound,
-            n_covariates=layout.n_covariates,
-            intercept=layout.intercept,
-            neighbours=neighbours,
-            parts=layout.parts,
-        )
-
-
-@dataclass(frozen=True)
-class BoxBounds:
-    """Public bounds: lower and upper for every feature, or for all of them, and for y.
-
-    Examples
-    --------
-    >>> import pymc_dp as pmdp
-    >>> pmdp.regression.BoxBounds(x=(0.0, 1.0), y=(-1.0, 1.0))
-    BoxBounds(x=(0.0, 1.0), y=(-1.0, 1.0))
-    """
-
-    x: tuple[Any, Any]
-    y: tuple[float, float]
-
-    def clip(self, X: Array, y: Array) -> tuple[Array, Array]:
-        """Move every value into its range."""
-        return np.clip(X, *self.x), np.clip(y, *self.y)
-
-    def sensitivity(self, layout: StatisticsLayout, neighbours: Neighbours) -> Sensitivity:
-        """Sensitivity of the statistics within these bounds."""
-        return box_sensitivity(
-            self.x,
-            self.y,
-            n_covariates=layout.n_covariates,
-            intercept=layout.intercept,
-            neighbours=neighbours,
-            parts=layout.parts,
-        )
 
 
 @dataclass(frozen=True)
@@ -147,6 +86,9 @@ class RegressionRelease:
                     f"{name} must be {size} finite numbers for {self.n_covariates} features"
                     f"{' and an intercept' if self.intercept else ''}, got shape {numbers.shape}."
                 )
+        positive("noise_sd", self.noise_sd)
+        if not isinstance(self.n, int) or self.n < 1:
+            raise ValueError(f"n must be a number of rows, got {self.n!r}.")
 
     @property
     def layout(self) -> StatisticsLayout:
@@ -166,7 +108,10 @@ class RegressionRelease:
     @classmethod
     def from_json(cls, text: str) -> RegressionRelease:
         """Read what :meth:`to_json` wrote."""
-        return cls(**json.loads(text))
+        try:
+            return cls(**json.loads(text))
+        except (json.JSONDecodeError, TypeError) as error:
+            raise ValueError(f"This is not the JSON of a RegressionRelease: {error}.") from error
 
     def __str__(self) -> str:
         return (
@@ -213,7 +158,8 @@ def regression_release(
     average : int
         Average so many consecutive records, times the square root of their number, to make rows
         more normal (Alparslan, Yildirim & Birbil 2023, appendix B.1); a remainder is left out. Its
-        sensitivity is up to twice as large, which the paper overlooks. Needs NormBounds.
+        sensitivity is up to twice as large, which the paper overlooks. Needs NormBounds and
+        ``neighbours="substitute"``: without one record all later ones are in other rows.
     smallest_eigenvalue : bool
         Spend a third of the guarantee on the smallest eigenvalue of X'X, for :func:`adassp`.
 
@@ -221,6 +167,12 @@ def regression_release(
     -------
     RegressionRelease
         To send as JSON.
+
+    Raises
+    ------
+    ValueError
+        Also where X or y has entries that are not finite: leave such records out before. The error
+        is for the holder; that it was raised is not covered by the guarantee.
 
     Examples
     --------
@@ -236,23 +188,14 @@ def regression_release(
     (500, array([9.6, 9.6, 9.6, 9.6, 9.6]))
     """
     X, y = _checked(X, y, bounds)
+    if not delta >= 0:
+        raise ValueError(f"delta must be 0, for Laplace noise, or positive, got {delta!r}.")
     layout = holder_layout(X.shape[1], intercept)
-    if average != 1 and (intercept or not isinstance(bounds, NormBounds)):
-        raise ValueError("average needs NormBounds and no intercept.")
-    if int(average) != average or not 1 <= average <= len(X):
-        raise ValueError(f"average must be a whole number of records, got {average!r}.")
+    sensitivity = _sensitivity(layout, bounds, neighbours, average)
     clipped_X, clipped_y = bounds.clip(X, y)
     out = np.any(clipped_X != X, axis=1) | (clipped_y != y)
     rows, responses = _averaged(clipped_X, clipped_y, int(average))
     statistics = regression_statistics(rows, responses, intercept=intercept, parts=layout.parts)
-    if average > 1:
-        assert isinstance(bounds, NormBounds)
-        sensitivity = averaged_sensitivity(
-            bounds.x_norm, bounds.y_bound, average, n_covariates=X.shape[1], neighbours=neighbours
-        )
-    else:
-        sensitivity = bounds.sensitivity(layout, neighbours)
-
     share = 2 / 3 if smallest_eigenvalue else 1.0
     counts = (
         [float(out.sum())] if neighbours == "substitute" else [float(out.sum()), float(len(rows))]
@@ -275,7 +218,7 @@ def regression_release(
         epsilon=float(epsilon),
         delta=float(delta),
         neighbours=neighbours,
-        bounds=asdict(bounds),
+        bounds=bounds.plain(),
         average=int(average),
         clipped=float(noisy[layout.size]),
         clipped_sd=float(sd[layout.size]),
@@ -297,13 +240,33 @@ def _checked(X: ArrayLike, y: ArrayLike, bounds: Any) -> tuple[Array, Array]:
     return X, y
 
 
+def _sensitivity(
+    layout: StatisticsLayout, bounds: NormBounds | BoxBounds, neighbours: Neighbours, average: int
+) -> Sensitivity:
+    """Sensitivity of what is released; everything here is public."""
+    record_weight(neighbours)
+    if average == 1:
+        return bounds.sensitivity(layout, neighbours)
+    if int(average) != average or average < 1:
+        raise ValueError(f"average must be a whole number of records, got {average!r}.")
+    if layout.intercept or neighbours != "substitute" or not isinstance(bounds, NormBounds):
+        raise ValueError(
+            'average needs NormBounds, no intercept and neighbours="substitute": were a record '
+            "removed, all later ones would move to other rows, by more than any noise covers."
+        )
+    return averaged_sensitivity(
+        bounds.x_norm, bounds.y_bound, average, n_covariates=layout.n_covariates
+    )
+
+
 def _averaged(X: Array, y: Array, size: int) -> tuple[Array, Array]:
     """Sum `size` consecutive rows and divide by the square root of `size`."""
     groups = len(X) // size
+    if size > 1 and not groups:
+        raise ValueError(f"average={size} needs at least so many records, got {len(X)}.")
     X, y = X[: groups * size], y[: groups * size]
-    return X.reshape(groups, size, -1).sum(1) / np.sqrt(size), y.reshape(groups, size).sum(
-        1
-    ) / np.sqrt(size)
+    sums = X.reshape(groups, size, X.shape[1]).sum(1), y.reshape(groups, size).sum(1)
+    return sums[0] / np.sqrt(size), sums[1] / np.sqrt(size)
 
 
 def _calibrated(

@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
+from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.regression.statistics import StatisticsLayout
@@ -84,6 +85,7 @@ def HolderStatistics(  # noqa: N802  (declares variables, as pm.Normal beside it
     ...     idata = pmdp.sample(50, tune=50, chains=1, cores=1, quiet=True)
     """
     model = pm.modelcontext(None)
+    _check_known(name, sigma2, cov_x)
     cov = pt.as_tensor_variable(cov_x).astype("float64")
     d = _side(name, cov)
     first = int(mean_x is not None)
@@ -118,6 +120,17 @@ def HolderStatistics(  # noqa: N802  (declares variables, as pm.Normal beside it
     return [pt.concatenate([S[j][i, k], z[j]]) for j in range(counts.size)]
 
 
+def _check_known(name: str, sigma2: Any, cov_x: Any) -> None:
+    """Insist that a variance and a covariance matrix given as numbers can be ones."""
+    if not isinstance(sigma2, Variable) and not np.all(np.asarray(sigma2) > 0):
+        raise ValueError(f"sigma2 of {name!r} is a variance and must be positive, got {sigma2!r}.")
+    if isinstance(cov_x, Variable) or np.ndim(cov_x) != 2 or len(set(np.shape(cov_x))) != 1:
+        return  # to be sampled, or of a shape that is refused later
+    cov = np.asarray(cov_x, dtype=np.float64)
+    if not np.allclose(cov, cov.T) or not np.linalg.eigvalsh(cov)[0] > 0:
+        raise ValueError(f"cov_x of {name!r} must be symmetric and positive definite.")
+
+
 def _side(name: str, cov: TensorVariable) -> int:
     if cov.type.ndim != 2:
         raise ValueError(
@@ -133,7 +146,12 @@ def _side(name: str, cov: TensorVariable) -> int:
 
 def _counts(name: str, n: ArrayLike, p: int) -> NDArray[np.float64]:
     counts = np.atleast_1d(np.asarray(n, dtype=np.float64))
-    if counts.ndim != 1 or not np.all(np.isfinite(counts)) or np.any(counts != np.round(counts)):
+    if (
+        counts.ndim != 1
+        or not counts.size
+        or not np.all(np.isfinite(counts))
+        or np.any(counts != np.round(counts))
+    ):
         raise ValueError(f"n of {name!r} must be whole numbers, one a holder, got {n!r}.")
     for j in np.flatnonzero(counts < p):
         raise ValueError(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pymc_dp.kernels.gram import Rows, coordinates
 from pymc_dp.kernels.gram_moves import bartlett, whitened, whitening
-from pymc_dp.kernels.normal_x import Priors, Releases
+from pymc_dp.kernels.normal_x import Priors, Proposal, Releases, State, row_moments
 
 __all__ = ["GramTuning"]
 
@@ -40,6 +40,7 @@ class GramTuning:
     step_size: float = 0.5
     count: int = 0
     window_start: int = 0
+    seen: int = 0  # coordinates in the sums
     log_average: float = 0.0
     gap: float = 0.0
     centre: float = 0.0
@@ -55,7 +56,7 @@ class GramTuning:
             W=W,
             degrees=np.maximum(releases.n, 10.0 * p),
             moments=np.zeros((p, p)),
-            sums=np.zeros((2, holders, p, p)),
+            sums=np.zeros((2, holders + 1, p, p)),
             tune=tune,
             active=tune > 0,
         )
@@ -83,9 +84,21 @@ class GramTuning:
         longest = TRAJECTORY / self.step_size
         return int(np.clip(np.ceil(longest * rng.uniform(0.5, 1.0)), 1, MOST_LEAPFROG))
 
+    def proposal(self, rng: np.random.Generator, hamiltonian: bool = True) -> Proposal:
+        """Return the next move, its step size and length a little random."""
+        return Proposal(
+            hamiltonian,
+            self.B,
+            self.B_inverse,
+            self.W,
+            self.step_size * rng.uniform(0.9, 1.1),
+            self.n_leapfrog(rng),
+            self.degrees,
+        )
+
     def learn(
         self,
-        S: Array,
+        state: State,
         accept: Array,
         hamiltonian: bool,
         target: float,
@@ -99,23 +112,30 @@ class GramTuning:
             self.degrees = np.maximum(self.degrees * np.exp(pull), len(self.B) + 1.0)
             return
         self._learn_step_size(float(accept[0]), target)
-        self.moments += S.sum(axis=0)
-        xi = whitened(self.W, coordinates(S, releases.n, self.B_inverse))
-        self.sums += xi, xi**2
+        self.moments += state.S.sum(axis=0)
+        moments = row_moments(state.mean, state.cov, releases.first)
+        q = coordinates(state.S, moments, releases.n, self.B_inverse)
+        if np.all(np.isfinite(q)):
+            xi = whitened(self.W, q)
+            self.sums += xi, xi**2
+            self.seen += 1
         for shares, learn in ((AXES, self._learn_axes), (SCALES, self._learn_scales)):
             if self.count in [int(share * self.tune) for share in shares]:
-                learn(self.count - self.window_start, releases, priors)
+                learn(releases, priors)
                 self.moments, self.sums = np.zeros_like(self.moments), np.zeros_like(self.sums)
+                self.seen = 0
                 self.window_start = self.count
                 self.centre, self.gap = np.log(2 * self.step_size), 0.0
 
-    def _learn_axes(self, length: int, releases: Releases, priors: Priors) -> None:
+    def _learn_axes(self, releases: Releases, priors: Priors) -> None:
+        length = self.count - self.window_start
         moments = self.moments / (length * releases.n.sum())
         self.B, self.W = _coordinates(moments, releases, priors)
         self.B_inverse = np.linalg.inv(self.B)
 
-    def _learn_scales(self, length: int, releases: Releases, priors: Priors) -> None:
-        mean, square = self.sums / length
+    def _learn_scales(self, releases: Releases, priors: Priors) -> None:
+        length = self.seen
+        mean, square = self.sums / max(length, 1)
         variance = square - mean**2
         # shrunk towards what the curvature says, as Stan does for its metric
         variance = (length * variance + 5) / (length + 5)
@@ -171,15 +191,8 @@ def _coordinates(moments: Array, releases: Releases, priors: Priors) -> tuple[Ar
     variance = _noise_variance(releases.S_noise, releases.S_laplace)
     with np.errstate(divide="ignore"):
         weight = np.where(variance > 0, 1 / variance, 0.0)
-    rows = Rows(
-        releases.n,
-        first,
-        releases.S_hat,
-        weight,
-        releases.z_hat,
-        _noise_variance(releases.z_noise, releases.z_laplace),
-        priors.rows_nu > 0,
-        priors.rows_scale,
-        priors.rows_nu,
-    )
-    return B, whitening(B, rows)
+    z_variance = _noise_variance(releases.z_noise, releases.z_laplace)
+    rows = Rows(releases.n, first, releases.S_hat, weight, releases.z_hat, z_variance)
+    B_inverse = np.linalg.inv(B)
+    scale = B_inverse @ priors.rows_scale @ B_inverse.T
+    return B, whitening(B, scale, priors.rows_nu, rows)

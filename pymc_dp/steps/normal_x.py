@@ -19,7 +19,7 @@ from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_dp.kernels.normal_x import Proposal, State, iterate
+from pymc_dp.kernels.normal_x import State, iterate
 from pymc_dp.steps.gram_tuning import GramTuning
 from pymc_dp.steps.holder_model import HolderModel, holder_model, is_conjugate, is_statistic
 
@@ -190,19 +190,11 @@ class NormalX(BlockedStep):
         tuning = self.tuning
         if tuning.active and tuning.count == 0:
             state = state._replace(S=tuning.first_matrices(self.rng, self.releases))
-        proposal = Proposal(
-            self.hamiltonian,
-            tuning.B,
-            tuning.B_inverse,
-            tuning.W,
-            tuning.step_size * self.rng.uniform(0.9, 1.1),
-            tuning.n_leapfrog(self.rng),
-            tuning.degrees,
-        )
+        proposal = tuning.proposal(self.rng, self.hamiltonian)
         state, accept = iterate(self.rng, state, self.releases, self.priors, proposal)
         if tuning.active:
             tuning.learn(
-                state.S, accept, self.hamiltonian, self.target_accept, self.releases, self.priors
+                state, accept, self.hamiltonian, self.target_accept, self.releases, self.priors
             )
         S, z, coef, sigma2, mean, cov = state
         if first:

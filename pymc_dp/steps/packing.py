@@ -7,9 +7,6 @@ variables of the model, public data) and `table` (records, one a column), whatev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,15 +24,7 @@ from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorVariable
 
-__all__ = ["Packing", "graph_key", "source_key"]
-
-
-@cache
-def source_key() -> str:
-    """Name the version of the compiled code of this package by its source."""
-    root = Path(__file__).parents[1]
-    files = sorted([*root.glob("kernels/*.py"), *root.glob("mechanisms/*.py")])
-    return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+__all__ = ["Packing", "graph_key"]
 
 
 def graph_key(functions: Sequence[Any]) -> str | None:

@@ -14,10 +14,11 @@ from pymc.blocking import PointType
 from pymc.step_methods.state import DataClassState, dataclass_state
 
 from pymc_dp.kernels.arrays import Part, make_rounds
+from pymc_dp.kernels.compiled import source_key
 from pymc_dp.records import RecordBlock
 from pymc_dp.steps.compiled_block import CompiledBlock
 from pymc_dp.steps.interweave import Interweaving, interweaving_plan
-from pymc_dp.steps.packing import Packing, source_key
+from pymc_dp.steps.packing import Packing
 from pymc_dp.steps.parameters import ParameterUpdate
 
 __all__ = ["Rounds", "Tuning"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_dp.kernels.normal_x import Priors, Proposal, Releases, State, iterate
+from pymc_dp.kernels.normal_x import Priors, Releases, State, iterate
 from pymc_dp.steps.gram_tuning import GramTuning
 from tests.checks import assert_same_distribution
 from tests.oracles import gram
@@ -14,8 +14,7 @@ RATE = 1e-5
 PROBLEM = {True: (60.0, 40.0, 30.0, 9.0), False: (5.0, 10.0, 8.0, 4.0)}
 
 
-def chain(seed, laplace, hamiltonian, tune, draws):
-    rng = np.random.default_rng(seed)
+def problem(laplace, hamiltonian, rng, tune):
     n, S_0, z_0, noise = PROBLEM[hamiltonian]
     S_hat, z_hat = np.full((1, 1, 1), S_0), np.full((1, 1), z_0)
     releases = Releases(
@@ -30,26 +29,22 @@ def chain(seed, laplace, hamiltonian, tune, draws):
     )
     priors = Priors(np.eye(1) / 1.5**2, np.zeros(1), 3.0, 1.0, np.eye(1) * 2, 4.0)
     tuning = GramTuning.start(releases, priors, tune)
-    state = State(
-        tuning.first_matrices(rng, releases), z_hat.copy(), np.zeros(1), 1.0, np.zeros(1), np.eye(1)
-    )
+    S = tuning.first_matrices(rng, releases)
+    return releases, priors, tuning, State(S, z_hat, np.zeros(1), 1.0, np.zeros(1), np.eye(1))
+
+
+def chain(seed, laplace, hamiltonian, tune, draws):
+    rng = np.random.default_rng(seed)
+    releases, priors, tuning, state = problem(laplace, hamiltonian, rng, tune)
     out = np.empty((draws, 4))
     for t in range(tune + draws):
         if t == tune:
             tuning.freeze()
-        proposal = Proposal(
-            hamiltonian,
-            tuning.B,
-            tuning.B_inverse,
-            tuning.W,
-            tuning.step_size,
-            tuning.n_leapfrog(rng),
-            tuning.degrees,
-        )
+        proposal = tuning.proposal(rng, hamiltonian)
         state, accept = iterate(rng, state, releases, priors, proposal)
         if tuning.active:
             target = 0.8 if hamiltonian else 0.3
-            tuning.learn(state.S, accept, hamiltonian, target, releases, priors)
+            tuning.learn(state, accept, hamiltonian, target, releases, priors)
         else:
             values = state.S[0, 0, 0], state.coef[0], state.sigma2, state.cov[0, 0]
             out[t - tune] = values
@@ -68,3 +63,18 @@ def test_iteration_is_exact(laplace, hamiltonian):
     # given S the rows' variance is inverse gamma: (psi + S) / v is chi-square with nu + n degrees
     ratio = (2 + found[..., 0]) / found[..., 3]
     assert_same_distribution(ratio, stats.chi2(n + 4).cdf, RATE)
+
+
+def test_a_singular_law_is_left_again():
+    """The Gram matrices stay for one iteration, and tuning does not learn from it."""
+    rng = np.random.default_rng(1)
+    releases, priors, tuning, state = problem(False, True, rng, 100)
+    for cov, moves in ((0.0, False), (1.0, True)):
+        before = state._replace(cov=np.full((1, 1), cov))
+        state, accept = iterate(rng, before, releases, priors, tuning.proposal(rng))
+        assert (accept[0] > 0) == moves
+        assert np.array_equal(state.S, before.S) != moves
+        assert state.cov[0, 0] > 0
+    tuning.learn(before._replace(cov=np.zeros((1, 1))), accept, True, 0.8, releases, priors)
+    tuning._learn_scales(releases, priors)
+    assert np.all(np.isfinite(tuning.W))

@@ -41,6 +41,31 @@ def test_release_survives_json():
     assert "records out of bounds" in str(release)
 
 
+def test_bounds_of_any_type_survive_json():
+    bounds = BoxBounds(x=(np.zeros(2), (1, np.int64(2))), y=(np.float32(-1), 1))
+    release = regression_release(X, Y, bounds, 1, 1e-4)
+    assert RegressionRelease.from_json(release.to_json()) == release
+    assert release.bounds == {"x": [[0.0, 0.0], [1.0, 2.0]], "y": [-1.0, 1.0]}
+
+
+def test_what_is_sent_holds_nothing_exact():
+    """Everything that depends on a record's values differs between two releases of one table."""
+    wild = 3 * X  # many out of bounds
+    public = {"n", "n_covariates", "intercept", "noise", "noise_sd", "epsilon", "delta"}
+    public |= {"neighbours", "bounds", "average", "clipped_sd"}
+    letters = [
+        json.loads(regression_release(wild, Y, BOUNDS, 1, 1e-4, smallest_eigenvalue=e).to_json())
+        for e in (False, False, True)
+    ]
+    assert set(letters[0]) == public | {"released", "clipped", "smallest_eigenvalue"}
+    one, two = letters[:2]
+    assert not set(one["released"]) & set(two["released"])
+    assert one["clipped"] != two["clipped"]
+    assert all(one[name] == two[name] for name in public)
+    empty = regression_release(X[:0], Y[:0], BOUNDS, 1, 1e-4, neighbours="add_remove")
+    assert empty.n >= 1  # a table of no records is a neighbour of one record, and is released too
+
+
 @pytest.mark.parametrize("neighbours", ["substitute", "add_remove"])
 def test_noise_is_the_analytic_one(neighbours):
     release = regression_release(X, Y, BOUNDS, 1, 1e-4, neighbours=neighbours)
@@ -131,7 +156,11 @@ def test_averaging_keeps_the_regression():
         ({"bounds": (1, 1.5)}, TypeError, "NormBounds"),
         ({"X": X[:, 0]}, ValueError, r"write \(n, d\) and \(n,\)"),
         ({"y": np.full(400, np.nan)}, ValueError, "incomplete records"),
-        ({"average": 3, "intercept": True}, ValueError, "NormBounds and no intercept"),
+        ({"average": 3, "intercept": True}, ValueError, "NormBounds, no intercept"),
+        ({"average": 3, "neighbours": "add_remove"}, ValueError, "all later ones would move"),
+        ({"average": 401}, ValueError, "at least so many records"),
+        ({"delta": -0.1}, ValueError, "delta must be 0"),
+        ({"bounds": BoxBounds(x=(np.zeros(3), 1), y=(-1, 1))}, ValueError, "3 covariates"),
         ({"average": 0.5}, ValueError, "whole number"),
         ({"neighbours": "replace"}, ValueError, '"substitute" or "add_remove"'),
         ({"smallest_eigenvalue": True, "intercept": True}, ValueError, "smallest_eigenvalue"),
@@ -223,9 +252,21 @@ def test_bad_releases_are_explained():
         adassp([good])
     with pytest.raises(ValueError, match="No releases"):
         adassp([])
-    with pytest.raises(ValueError, match="5 finite numbers"):
-        RegressionRelease.from_json(
-            good.to_json()
-            .replace('"n_covariates": 2', '"n_covariates": 2')
-            .replace('"released": [1.0,', '"released": [')
-        )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"released": [1.0]}, "released must be 5 finite numbers"),
+        ({"noise_sd": [-1.0] * 5}, "noise_sd must be positive"),
+        ({"n": "many"}, "n must be a number of rows"),
+        ({"noise": "uniform"}, '"gaussian" or "laplace"'),
+        ({"colour": "red"}, "not the JSON of a RegressionRelease"),
+    ],
+)
+def test_bad_letters_are_explained(change, message):
+    letter = json.loads(made(np.eye(2), [1.0, 1.0], 1.0).to_json()) | change
+    with pytest.raises(ValueError, match=message):
+        RegressionRelease.from_json(json.dumps(letter))
+    with pytest.raises(ValueError, match="not the JSON"):
+        RegressionRelease.from_json("dear analyst")

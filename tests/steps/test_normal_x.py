@@ -156,3 +156,39 @@ def test_other_priors_agree_with_nuts():
             size = max(float(az.ess(b)) - 3 * np.sqrt(12 * float(az.ess(b))), 50)
             errors = {"mean_error": b.std() / np.sqrt(size), "sd_error": b.std() / np.sqrt(size)}
             assert_mean_and_sd(a, b.mean(), b.std(), RATE, **errors)
+
+
+@pytest.mark.calibrate
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_agrees_with_gibbs_ss_for_many_records():
+    """Two holders without y'y; the normal law of S is within a tenth of an sd at these n."""
+    releases = [40.0, 12.0, 30.0, 35.0, -3.0], [50.0, 10.0, 44.0, 45.0, -12.0]
+    counts, noise = (4000, 6000), (6.0, 8.0)
+    found = {}
+    for method in ("NormalX", "GibbsSS"):
+        with pm.Model() as model:
+            coef = pm.Normal("coef", 0, 2, shape=2)
+            sigma2 = pm.InverseGamma("sigma2", 3, 0.01)
+            cov_x = pmdp.regression.InverseWishart("cov_x", nu=4, psi=0.02 * np.eye(2))
+            if method == "NormalX":
+                law = {"coef": coef, "sigma2": sigma2, "cov_x": cov_x}
+                statistics = pmdp.HolderStatistics("h", n=counts, **law)
+            else:
+                law = {"coef": coef, "sigma2": sigma2, "intercept": False}
+                law["x_moments"] = pmdp.regression.NormalMoments(np.zeros(2), cov_x)
+                statistics = [
+                    pmdp.RegressionStatistics(f"s{j}", n=n, **law)[:-1]
+                    for j, n in enumerate(counts)
+                ]
+            for j, (statistic, sd) in enumerate(zip(statistics, noise, strict=True)):
+                mechanism = pmdp.Gaussian(sigma=sd)
+                pmdp.Privatized(f"r{j}", statistic, mechanism, observed=np.array(releases[j]))
+            assert set(pmdp.explain(model).steps.values()) == {method}
+        found[method] = values(draw(model, 1500, var_names=["coef", "cov_x"]), "coef")
+    for k in range(2):
+        one, two = found["NormalX"][..., k], found["GibbsSS"][..., k]
+        size = min(float(az.ess(one)), float(az.ess(two)))
+        # 4.5 standard errors, and a tenth of an sd for the approximation
+        allowed = one.std() * (4.5 * np.sqrt(2 / size) + 0.1)
+        assert abs(one.mean() - two.mean()) < allowed
+        assert abs(one.std() - two.std()) < allowed

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pymc_dp.kernels.normal_x import Priors, Proposal, Releases, State, iterate
+from pymc_dp.kernels.normal_x import Priors, Releases, State, iterate
 from pymc_dp.steps.gram_tuning import GramTuning
 from tests.checks import rank_uniformity
 
@@ -54,7 +54,7 @@ def summary(coef, sigma2, cov, S):
     return [coef[0], coef[-1], sigma2, np.log(cov[0, 0]), S[-1, -1, -1], np.linalg.slogdet(S[0])[1]]
 
 
-def ranks(seed, holders, p, laplace, hamiltonian=True, first=0):
+def ranks(seed, holders, p, laplace, first=0):
     rng = np.random.default_rng(seed)
     releases, priors, truth = simulate(rng, holders, p, laplace, first)
     tuning = GramTuning.start(releases, priors, TUNE)
@@ -72,18 +72,9 @@ def ranks(seed, holders, p, laplace, hamiltonian=True, first=0):
     for t in range(TUNE + DRAWS * THIN):
         if t == TUNE:
             tuning.freeze()
-        proposal = Proposal(
-            hamiltonian,
-            tuning.B,
-            tuning.B_inverse,
-            tuning.W,
-            tuning.step_size * rng.uniform(0.9, 1.1),
-            tuning.n_leapfrog(rng),
-            tuning.degrees,
-        )
-        state, accept = iterate(rng, state, releases, priors, proposal)
+        state, accept = iterate(rng, state, releases, priors, tuning.proposal(rng))
         if tuning.active:
-            tuning.learn(state.S, accept, hamiltonian, 0.8, releases, priors)
+            tuning.learn(state, accept, True, 0.8, releases, priors)
         elif (t - TUNE) % THIN == THIN - 1:
             below += np.array(summary(state.coef, state.sigma2, state.cov, state.S)) < true
     return below

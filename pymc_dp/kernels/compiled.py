@@ -1,0 +1,42 @@
+"""Compile kernels once for all processes, under a key made of the whole package's source.
+
+numba's own cache looks at the file of a function alone, and keeps what was compiled when a function
+that it calls in another file has changed: after an upgrade in place old code would go on running.
+PyTensor's cache takes a key instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numba
+from pytensor.configdefaults import config
+from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
+
+__all__ = ["cached_jit", "jit", "source_key"]
+
+
+@cache
+def source_key() -> str:
+    """Name the version of the compiled code of this package by its source."""
+    root = Path(__file__).parents[1]
+    files = sorted([*root.glob("kernels/*.py"), *root.glob("mechanisms/*.py")])
+    return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def cached_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Like ``numba.njit(cache=True, **options)``, for functions that call those of other files."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        CACHED_SRC_FUNCTIONS[function] = source_key()
+        return numba.njit(cache=bool(config.numba__cache), **options)(function)
+
+    return decorate
+
+
+# reassociation lets sums of products be vectorised
+jit = cached_jit(error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
