@@ -19,13 +19,18 @@ COLOURS = {
 NAMES = ("slope", "intercept", "sigma2")
 
 
+def read(path):
+    """Return the trials that were written down."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
 def draw(folder, rows):
     """Write figure3.png and figure4.png of whatever rows there are."""
     mpl.use("Agg")
     folder = Path(folder)
-    kept = folder / "calibration.jsonl"
-    if kept.exists():
-        figure_3(folder, [json.loads(line) for line in kept.read_text().splitlines()])
+    calibrated = [row for row in rows if row["part"] == "calibration"]
+    if calibrated:
+        figure_3(folder, calibrated)
     predicted = [row for row in rows if row["part"] == "prediction"]
     if predicted:
         figure_4(folder, predicted)
@@ -62,7 +67,7 @@ def figure_3(folder, rows):
         axes[:4, 0], ("KS", "KS", "share of trials", "95% coverage"), strict=True
     ):
         axis.set_ylabel(label)
-    for axis, field in ((axes[4, 0], "mmd"), (axes[4, 1], "s a trial")):
+    for axis, field in ((axes[4, 0], "mmd"), (axes[4, 1], "s")):
         for method, colour in COLOURS.items():
             own = [r for r in rows if r["method"] == method and r["epsilon"] == 0.1]
             if line := sorted((r["n"], r[field]) for r in own if r[field] > 0):
