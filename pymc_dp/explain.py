@@ -23,6 +23,8 @@ from pymc_dp.release import Release, releases
 from pymc_dp.sensitivity import Sensitivity, check_declared, derive_sensitivity
 from pymc_dp.steps.interweave import interweaving_plan
 from pymc_dp.steps.parameters import describe_update, takes
+from pymc_dp.steps.regression_priors import describe_statistics
+from pymc_dp.steps.statistics_block import latent_statistics
 
 __all__ = ["ExplainedRelease", "Explanation", "explain"]
 
@@ -107,6 +109,8 @@ class Explanation:
         :class:`~pymc_dp.RecordGibbs`), or why none do.
     problems : list of str
         Why a release cannot be sampled by :class:`~pymc_dp.RecordGibbs`.
+    regressions : dict
+        What latent regression statistics hold, how they are released, and conjugate priors.
     """
 
     records: dict[str, int]
@@ -116,13 +120,17 @@ class Explanation:
     updates: dict[str, str] = field(default_factory=dict)
     interweaving: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    regressions: dict[str, list[str]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         lines = ["Records"]
         lines += [f"  {name}: n = {n}" for name, n in self.records.items()] or ["  none"]
         for name, terms in self.other_terms.items():
             lines.append(f"  {name} is also used by {', '.join(terms)}")
-        lines += ["Releases"]
+        lines += ["Regression statistics"] if self.regressions else []
+        for name, (first, *more) in self.regressions.items():
+            lines += [f"  {name}: {first}", *(f"    {line}" for line in more)]
+        lines += ["Releases"] if self.releases or not self.regressions else []
         for release in self.releases:
             lines += [f"  {line}" for line in str(release).splitlines()]
         lines += ["Steps"]
@@ -215,6 +223,7 @@ def explain(model: pm.Model | None = None) -> Explanation:
             for block in blocks
         },
         problems=problems,
+        regressions={str(s.name): describe_statistics(model, s) for s in latent_statistics(model)},
     )
 
 

@@ -21,6 +21,7 @@ from pymc_dp.intervals import ONCE
 from pymc_dp.kernels.normal_mixture import laplace_variances
 from pymc_dp.mechanisms import Gaussian, Laplace, Mechanism
 from pymc_dp.regression.distribution import RegressionStatisticsRV
+from pymc_dp.regression.statistics import checked_count
 from pymc_dp.release import Release, releases
 
 __all__ = ["StatisticsBlock", "is_normal_mixture", "latent_statistics"]
@@ -96,7 +97,8 @@ class StatisticsBlock:
     def read_release(self) -> None:
         """Take released values and number of records, which ``pm.set_data`` may have changed."""
         released, n = self._released()
-        self.released, self.n = released - self.offset, float(n)
+        self.released = released - self.offset
+        self.n = float(n) if np.isnan(n) else checked_count(float(n))
 
     def first_variances(self) -> Array:
         """Return the noise's variances to start from."""

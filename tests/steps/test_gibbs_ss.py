@@ -144,7 +144,14 @@ def test_paper_mode_agrees_with_an_independent_run(multivariate):
 
 def test_picked_by_pm_sample():
     with hierarchical_model() as model:
-        assert set(pmdp.explain(model).steps.values()) == {"GibbsSS"}
+        found = pmdp.explain(model)
+    assert set(found.steps.values()) == {"GibbsSS"}
+    assert found.problems == []
+    text = repr(found)
+    assert "s: sums of x0*x0, x0, x0*y, y, y*y over n = 50 records" in text
+    assert "latent mean and covariance (normal-inverse-Wishart prior)" in text
+    assert "theta, sigma2: normal-inverse-gamma prior" in text
+    assert "released in z, with Laplace(scale=2.)" in text
 
 
 class TestConjugacy:
