@@ -71,7 +71,6 @@ class Runner:
         self.method, self.model = method, regression_model(method, n, scale, prior)
         with self.model:
             self.step = pmdp.GibbsSS(mode=mode)
-        self.untuned = self.step.sampling_state
 
     def run(self, released, seed, moments=None, draws=400, tune=400):
         """Draws of (slope, intercept, sigma2), of shape (draws, 3), and CPU seconds."""
@@ -80,7 +79,6 @@ class Runner:
             if self.method == "noisy":
                 pm.set_data({"second": moments.second, "covariance": moments.covariance})
         start = time.process_time()
-        self.step.sampling_state = self.untuned
         self.step.setup_chain(np.random.default_rng(seed), tune, draws)
         point = self.model.initial_point()
         out = np.empty((draws, 3))
@@ -109,7 +107,6 @@ class RecordsRunner(Runner):
             noise = pmdp.Laplace(scale=scale)
             pmdp.Privatized("z", regression_statistics(x, y), noise, observed=released)
             self.step = pmdp.RecordGibbs()
-        self.untuned = self.step.sampling_state
 
 
 def simulate(n, rng, common):

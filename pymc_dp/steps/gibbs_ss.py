@@ -170,6 +170,7 @@ class GibbsSS(BlockedStep):
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a chain: take its generator, the release as it is now, and new variances."""
         super().setup_chain(rng, tune, draws)
+        self.tune = tune > 0
         for block in self.blocks:
             block.read_release()
         self.variances = [block.first_variances() for block in self.blocks]

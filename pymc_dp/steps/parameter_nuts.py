@@ -113,7 +113,10 @@ class ParameterNUTS(WithSamplingState):
         return {**point, **moved}, {name: stats[name] for name in kept}
 
     def setup_chain(self, rng: np.random.Generator, tune: int, draws: int) -> None:
-        """Start a chain."""
+        """Start a chain, tuned afresh where it is tuned: it may be another release's."""
+        if tune:
+            self.step.reset_tuning()
+        self.step.tune = tune > 0
         self.step.setup_chain(rng, tune, draws)
 
     def stop_tuning(self) -> None:

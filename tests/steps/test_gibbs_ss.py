@@ -60,6 +60,14 @@ def test_gaussian_noise_is_exact():
             assert_same_distribution(sigma2, lambda x, exact=exact: exact.cdf("sigma2", x))
 
 
+def test_a_step_can_be_used_again():
+    """What it learned from one release is not carried to the next chain."""
+    with small_model(pmdp.Laplace(scale=8), [24.0, 21.0, 70.0]) as model:
+        step = pmdp.GibbsSS()
+    first, second = (values(draw(model, draws=20, tune=60, step=step), "slope") for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
 def test_laplace_noise_is_exact():
     """Of the sum of xy alone: the noise of the two others says nothing."""
     exact = weigh_log_grid(
