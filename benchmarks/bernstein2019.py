@@ -63,7 +63,7 @@ def one_trial(runner, method, n, epsilon, trial):
         row["ess"] = float(len(draws))
     else:
         moments = released_moments(x, share, rng) if method == "noisy" else None
-        length, tune = LENGTHS.get(method, (400, 400))
+        length, tune = LENGTHS.get(method, (300, 300))
         draws, row["s"] = runner.run(released, seed, moments, length, tune)
         row["ess"] = min(float(az.ess(draws[None, :, k])) for k in range(3))
     low, high = np.quantile(draws, [0.025, 0.975], axis=0)

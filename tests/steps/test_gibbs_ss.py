@@ -60,6 +60,20 @@ def test_gaussian_noise_is_exact():
             assert_same_distribution(sigma2, lambda x, exact=exact: exact.cdf("sigma2", x))
 
 
+def test_both_signs_of_a_coefficient_are_visited():
+    """Its size is known from y'y, its sign hardly: X'y is too noisy."""
+    sigma, released = [6.0, 60.0, 14.0], [20.0, 20.0, 300.0]
+    exact = weigh_log_grid(
+        gaussian_release_posterior(released, sigma, N, M2, M4, (1.5, 3, 2), SLOPES, VARIANCES)
+    )
+    # two modes, the smaller of weight .1 to .4, and next to nothing between them
+    assert 0.1 < exact.cdf("slope", -1.0) < 0.4
+    assert exact.cdf("slope", 0.5) - exact.cdf("slope", -0.5) < 0.02
+    posterior = draw(small_model(pmdp.Gaussian(sigma=sigma), released), draws=700, tune=250)
+    slope = values(posterior, "slope")[..., 0]
+    assert_same_distribution(slope, lambda x: exact.cdf("slope", x))
+
+
 def test_a_step_can_be_used_again():
     """What it learned from one release is not carried to the next chain."""
     with small_model(pmdp.Laplace(scale=8), [24.0, 21.0, 70.0]) as model:
@@ -69,11 +83,15 @@ def test_a_step_can_be_used_again():
 
 
 def test_laplace_noise_is_exact():
-    """Of the sum of xy alone: the noise of the two others says nothing."""
+    """Of the sum of xy alone: the noise of the two others says nothing.
+
+    In the tail, where normal noise of the same variance would shift the slope's distribution
+    function by .16.
+    """
     exact = weigh_log_grid(
-        laplace_release_posterior(30.0, 8, [0, 1, 0], N, M2, M4, (1.5, 3, 2), SLOPES, VARIANCES)
+        laplace_release_posterior(100.0, 20, [0, 1, 0], N, M2, M4, (1.5, 3, 2), SLOPES, VARIANCES)
     )
-    model = small_model(pmdp.Laplace(scale=[1e6, 8, 1e6]), [0.0, 30.0, 0.0])
+    model = small_model(pmdp.Laplace(scale=[1e6, 20, 1e6]), [0.0, 100.0, 0.0])
     posterior = draw(model, draws=1500, tune=400)
     assert_same_distribution(values(posterior, "slope")[..., 0], lambda x: exact.cdf("slope", x))
     assert_same_distribution(values(posterior, "sigma2"), lambda x: exact.cdf("sigma2", x))
