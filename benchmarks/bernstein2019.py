@@ -44,7 +44,7 @@ NAMES = ("slope", "intercept", "sigma2")
 METHODS = ("update", "prior", "noisy", "naive", "non-private", "records")
 MOST_RECORDS = 100  # for `records`, MCMC-Ind
 #: draws and tuning; the paper's loop as in section 4.1
-LENGTHS = {"paper": (20_000, 5000), "records": (4000, 1000)}
+LENGTHS = {"paper": (20_000, 5000), "records": (500, 500)}
 BATCH = 10
 
 
