@@ -72,7 +72,7 @@ class Runner:
         with self.model:
             self.step = pmdp.GibbsSS(mode=mode)
 
-    def run(self, released, seed, moments=None, draws=400, tune=400):
+    def run(self, released, seed, moments=None, draws=300, tune=300):
         """Draws of (slope, intercept, sigma2), of shape (draws, 3), and CPU seconds."""
         with self.model:
             pm.set_data({"released": released})

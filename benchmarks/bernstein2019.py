@@ -59,11 +59,11 @@ def one_trial(runner, method, n, epsilon, trial):
     exact = conjugate_draws(s, n, seed)
     row = {"n": n, "epsilon": epsilon, "method": method, "trial": trial, "s": 0.0}
     if runner is None:
-        draws = exact if method == "non-private" else conjugate_draws(released, n, seed + 1)
+        draws = conjugate_draws(s if method == "non-private" else released, n, seed + 1)
         row["ess"] = float(len(draws))
     else:
         moments = released_moments(x, share, rng) if method == "noisy" else None
-        length, tune = LENGTHS.get(method, (300, 300))
+        length, tune = LENGTHS.get(method, (200, 250))
         draws, row["s"] = runner.run(released, seed, moments, length, tune)
         row["ess"] = min(float(az.ess(draws[None, :, k])) for k in range(3))
     low, high = np.quantile(draws, [0.025, 0.975], axis=0)
