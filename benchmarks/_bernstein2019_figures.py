@@ -16,16 +16,30 @@ COLOURS = {
     "naive": "tab:red",
     "non-private": "black",
 }
+LABELS = {
+    "update": "Update",
+    "prior": "Prior",
+    "noisy": "Noisy",
+    "paper": "Update, paper's loop",
+    "records": "latent records (MCMC-Ind)",
+    "naive": "Naive",
+    "non-private": "non-private",
+}
 NAMES = ("slope", "intercept", "sigma2")
+
+
+def read(path):
+    """Return the trials that were written down."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def draw(folder, rows):
     """Write figure3.png and figure4.png of whatever rows there are."""
     mpl.use("Agg")
     folder = Path(folder)
-    kept = folder / "calibration.jsonl"
-    if kept.exists():
-        figure_3(folder, [json.loads(line) for line in kept.read_text().splitlines()])
+    calibrated = [row for row in rows if row["part"] == "calibration"]
+    if calibrated:
+        figure_3(folder, calibrated)
     predicted = [row for row in rows if row["part"] == "prediction"]
     if predicted:
         figure_4(folder, predicted)
@@ -36,7 +50,7 @@ def figure_3(folder, rows):
     for k, name in enumerate(NAMES):
         for method, colour in COLOURS.items():
             own = [row for row in rows if row["method"] == method]
-            style = {"color": colour, "label": method, "marker": "o", "ms": 3}
+            style = {"color": colour, "label": LABELS[method], "marker": "o", "ms": 3}
             for axis, at, fixed, field in (
                 (axes[0, k], "n", ("epsilon", 0.1), f"ks {name}"),
                 (axes[1, k], "epsilon", ("n", 10), f"ks {name}"),
@@ -59,21 +73,25 @@ def figure_3(folder, rows):
         axes[3, k].axhline(0.95, color="grey", ls=":", lw=1)
         axes[3, k].set(xlabel="n  (epsilon 0.1)", ylim=(0, 1.02))
     for axis, label in zip(
-        axes[:4, 0], ("KS", "KS", "share of trials", "95% coverage"), strict=True
+        axes[:4, 0],
+        ("KS statistic", "KS statistic", "share of trials", "95% coverage"),
+        strict=True,
     ):
         axis.set_ylabel(label)
-    for axis, field in ((axes[4, 0], "mmd"), (axes[4, 1], "s a trial")):
+    for axis, field in ((axes[4, 0], "mmd"), (axes[4, 1], "s")):
         for method, colour in COLOURS.items():
             own = [r for r in rows if r["method"] == method and r["epsilon"] == 0.1]
             if line := sorted((r["n"], r[field]) for r in own if r[field] > 0):
                 axis.semilogx(*zip(*line, strict=True), color=colour, marker="o", ms=3)
-        axis.set(xlabel="n  (epsilon 0.1)", ylabel=field)
+        axis.set(xlabel="n  (epsilon 0.1)", ylabel=field, ylim=(0, None))
     axes[4, 0].set_ylabel("MMD to non-private")
     axes[4, 1].set_ylabel("CPU seconds")
     axes[4, 2].axis("off")
-    axes[0, 2].legend(fontsize=8)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    handles.append(mpl.lines.Line2D([], [], color="grey", ls=":"))
+    axes[4, 2].legend(handles, [*labels, "5% point, or exact"], loc="center")
     figure.tight_layout()
-    figure.savefig(folder / "figure3.png", dpi=110)
+    figure.savefig(folder / "figure3.png", dpi=75)
     plt.close(figure)
 
 
@@ -91,5 +109,5 @@ def figure_4(folder, rows):
     axes[0, 0].legend(fontsize=8)
     axes[0, 0].set_ylabel("coverage")
     figure.tight_layout()
-    figure.savefig(folder / "figure4.png", dpi=110)
+    figure.savefig(folder / "figure4.png", dpi=90)
     plt.close(figure)

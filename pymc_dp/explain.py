@@ -24,6 +24,8 @@ from pymc_dp.release import Release, releases
 from pymc_dp.sensitivity import Sensitivity, check_declared, derive_sensitivity
 from pymc_dp.steps.interweave import interweaving_plan
 from pymc_dp.steps.parameters import describe_update, takes
+from pymc_dp.steps.regression_priors import describe_statistics
+from pymc_dp.steps.statistics_block import latent_statistics
 
 __all__ = ["ExplainedRelease", "Explanation", "explain"]
 
@@ -108,8 +110,10 @@ class Explanation:
         :class:`~pymc_dp.RecordGibbs`), or why none do.
     problems : list of str
         Why a release cannot be sampled by :class:`~pymc_dp.RecordGibbs`.
+    regressions : dict
+        What latent regression statistics, which stand for the records, hold, and conjugate priors.
     latent : dict
-        Releases of latent regression statistics, which stand for the records: what they hold.
+        Releases of such statistics and of several holders': their noise, and entries of what.
     """
 
     records: dict[str, int]
@@ -119,6 +123,7 @@ class Explanation:
     updates: dict[str, str] = field(default_factory=dict)
     interweaving: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    regressions: dict[str, list[str]] = field(default_factory=dict)
     latent: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -126,6 +131,9 @@ class Explanation:
         lines += [f"  {name}: n = {n}" for name, n in self.records.items()] or ["  none"]
         for name, terms in self.other_terms.items():
             lines.append(f"  {name} is also used by {', '.join(terms)}")
+        lines += ["Regression statistics"] if self.regressions else []
+        for name, (first, *more) in self.regressions.items():
+            lines += [f"  {name}: {first}", *(f"    {line}" for line in more)]
         lines += ["Releases"]
         for release in self.releases:
             lines += [f"  {line}" for line in str(release).splitlines()]
@@ -220,6 +228,7 @@ def explain(model: pm.Model | None = None) -> Explanation:
             for block in blocks
         },
         problems=problems,
+        regressions={str(s.name): describe_statistics(model, s) for s in latent_statistics(model)},
         latent=latent,
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import lapack
 
-from pymc_dp.regression.statistics import StatisticsLayout
+from pymc_dp.regression.statistics import StatisticsLayout, checked_count
 
 __all__ = ["NormalInverseGamma", "NormalInverseWishart", "conjugate_posterior", "nearest_valid"]
 
@@ -168,6 +168,9 @@ def conjugate_posterior(
     10
     """
     layout = StatisticsLayout(prior.mean.size - intercept, intercept)
+    n = int(checked_count(n))
+    if lapack.dpotrf(prior.precision, lower=True)[1]:
+        raise ValueError("The precision of the prior is not positive definite.")
     xtx, xty, yty = layout.unpack(nearest_valid(statistics, n, layout), n)
     coef, sigma2 = prior.updated(xtx, xty, yty, n).draw(np.random.default_rng(random_seed), draws)
     return az.from_dict({"posterior": {"coef": coef[None], "sigma2": sigma2[None]}})

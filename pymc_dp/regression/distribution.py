@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import ArrayLike
 from pymc.distributions.continuous import Continuous
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.shape_utils import rv_size_is_none
+from pymc.distributions.transforms import _default_transform
 from pymc.pytensorf import normalize_rng_param
 from pymc.vartypes import discrete_types
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
 
@@ -23,7 +24,7 @@ from pymc_dp.intervals import ONCE
 from pymc_dp.mechanisms import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Mechanism
 from pymc_dp.regression.clt import normal_record, record_moments
 from pymc_dp.regression.moments import FixedMoments, NormalMoments, as_moments
-from pymc_dp.regression.statistics import StatisticsLayout
+from pymc_dp.regression.statistics import StatisticsLayout, checked_count
 from pymc_dp.regression.wishart import CrossProductRV, GramRV
 
 __all__ = [
@@ -167,7 +168,7 @@ class RegressionStatistics(Continuous):
         if sigma2.type.ndim != 0:
             raise ValueError(f"sigma2 is one number, got {sigma2.type.ndim} dimensions.")
         _check_positive(sigma2)
-        params = [_checked_count(n), coef, sigma2, *moments.parameters]
+        params = [_count_tensor(n), coef, sigma2, *moments.parameters]
         normal = isinstance(moments, NormalMoments)
         return super().dist(params, layout=layout, normal=normal, **kwargs)
 
@@ -186,16 +187,10 @@ def _statistics_logprob(
     return pm.logp(pm.MvNormal.dist(mean, cov=cov), value)
 
 
-def _checked_count(n: Any) -> TensorVariable:
+def _count_tensor(n: Any) -> TensorVariable:
     if isinstance(n, Variable):
         return pt.as_tensor(n).astype("float64")
-    number = np.asarray(n)
-    if number.ndim != 0 or not np.isreal(number) or number != np.floor(number) or number < 1:
-        raise ValueError(
-            f"n must be the number of records, a positive whole number, got {n!r}. A noisy count "
-            "is not n: give it a latent variable of its own."
-        )
-    return pt.as_tensor(np.float64(number))
+    return pt.as_tensor(np.float64(checked_count(n)))
 
 
 def _check_coefficients(coef: TensorVariable, layout: StatisticsLayout) -> None:
@@ -208,12 +203,16 @@ def _check_coefficients(coef: TensorVariable, layout: StatisticsLayout) -> None:
 
 
 def _check_positive(sigma2: TensorVariable) -> None:
-    """Refuse an error variance that can be negative, as far as draws from its prior tell."""
-    try:
-        draws: ArrayLike = pm.draw(sigma2, 200, random_seed=1, mode=ONCE)
-    except Exception:  # a prior that cannot be drawn from, such as HalfFlat
-        return
-    if not np.all(np.asarray(draws) > 0):
+    """Refuse an error variance that can be negative, as far as its support or draws tell."""
+    op = sigma2.owner.op if sigma2.owner is not None else None
+    is_rv = isinstance(op, RandomVariable | SymbolicRandomVariable)
+    positive = not is_rv or _default_transform(op, sigma2) is not None
+    if positive:
+        try:
+            positive = bool(np.all(pm.draw(sigma2, 200, random_seed=1, mode=ONCE) > 0))
+        except NotImplementedError:  # a prior that cannot be drawn from, such as HalfFlat
+            return
+    if not positive:
         raise ValueError(
             f"The prior of the error variance {sigma2.name or 'sigma2'} gives zero or negative "
             'values. Write a positive one, e.g. pm.InverseGamma("sigma2", 3, 1) (conjugate) or '

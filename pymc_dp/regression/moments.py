@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.graph.basic import Constant, Variable
 
 from pymc_dp.regression.clt import product_covariance
-from pymc_dp.regression.statistics import StatisticsLayout
+from pymc_dp.regression.statistics import StatisticsLayout, checked_count
 
 __all__ = [
     "FixedMoments",
@@ -57,6 +56,10 @@ class NormalMoments:
     def __init__(self, mean: Any, cov: Any) -> None:
         self.mean = _float_tensor(mean)
         self.cov = _float_tensor(cov)
+        if isinstance(self.mean, Constant) and not np.all(np.isfinite(self.mean.data)):
+            raise ValueError(f"The mean of the covariates must be finite, got {mean!r}.")
+        if isinstance(self.cov, Constant) and self.cov.type.ndim in (0, 2):
+            _check_covariance("cov", np.atleast_2d(self.cov.data))
         if self.mean.type.ndim == 0:
             self.mean = self.mean[None]
         if self.cov.type.ndim == 0:
@@ -73,8 +76,6 @@ class NormalMoments:
                 f"{self.cov.type.shape}: write (d,) and (d, d), with a known d."
             )
         self.n_covariates: int = sizes.pop()
-        if isinstance(self.cov, Constant):
-            _check_covariance("cov", np.asarray(self.cov.data))
 
     @property
     def parameters(self) -> tuple[Any, Any]:
@@ -118,6 +119,14 @@ class FixedMoments:
             raise ValueError("The intercept is the last feature: second[-1, -1] must be 1.")
         _check_covariance("second", second)
         _check_covariance("covariance", covariance)
+        if self.intercept:
+            mean = second[:-1, -1]
+            of_x = second[:-1, :-1] - np.outer(mean, mean)
+            if not np.allclose(of_x, _covariance_of_x(covariance, self.layout), rtol=1e-5):
+                raise ValueError(
+                    "second and covariance disagree about the covariance of x itself: these are "
+                    "the moments of no distribution."
+                )
 
     @property
     def layout(self) -> StatisticsLayout:
@@ -277,9 +286,10 @@ def noisy_moments(released: ArrayLike, n: int, *, n_covariates: int = 1) -> Fixe
     """Moments from released noisy sums of products of covariates (``-Noisy``).
 
     Noise can make them the moments of no distribution. They are then repaired, with a warning: the
-    covariance of x, and that of the products x_i x_j, get eigenvalues of at least a small positive
-    number, and the means stay as released. The noise in them is not accounted for (section 3.4.4
-    of the paper): credible intervals come out too narrow where it is large.
+    covariance of all x_i and x_i x_j gets eigenvalues of at least a small positive number, the
+    means stay as released, and second moments are what follows from both. The noise in them is not
+    accounted for (section 3.4.4 of the paper): credible intervals come out too narrow where it is
+    large.
 
     Parameters
     ----------
@@ -304,22 +314,23 @@ def noisy_moments(released: ArrayLike, n: int, *, n_covariates: int = 1) -> Fixe
             f"{len(quadruples)} sums are expected for {n_covariates} covariates, in the order of "
             f"fourth_moment_sums; got shape {sums.shape}."
         )
-    if not np.all(np.isfinite(sums)) or not n > 0:
-        raise ValueError(f"The released sums must be finite and n positive, got n = {n!r}.")
+    if not np.all(np.isfinite(sums)):
+        raise ValueError("The released sums must be finite.")
+    n = int(checked_count(n))
     p = n_covariates + 1
     raw = np.ones((p, p, p, p))
     for index, value in zip(quadruples, sums / n, strict=True):
         for order in set(itertools.permutations(index)):
             raw[order] = value
-    mean = raw[:-1, -1, -1, -1]
     second = raw[:, :, -1, -1].copy()
-    cov, moved_x = _nearest_covariance(second[:-1, :-1] - np.outer(mean, mean))
-    second[:-1, :-1] = cov + np.outer(mean, mean)
     layout = StatisticsLayout(n_covariates)
     i, j = layout.pairs[: layout.n_xx].T
     products = raw[i[:, None], j[:, None], i[None, :], j[None, :]]
     covariance, moved = _nearest_covariance(products - np.outer(second[i, j], second[i, j]))
-    if moved_x or moved:
+    if moved:
+        second[:-1, :-1] = _covariance_of_x(covariance, layout) + np.outer(
+            second[:-1, -1], second[:-1, -1]
+        )
         warnings.warn(
             "The released moments are those of no distribution, because of their noise: a variance "
             "is negative. They were moved to the nearest ones that are.",
@@ -332,6 +343,12 @@ def noisy_moments(released: ArrayLike, n: int, *, n_covariates: int = 1) -> Fixe
 def _quadruples(n_covariates: int) -> list[tuple[int, ...]]:
     found = itertools.combinations_with_replacement(range(n_covariates + 1), 4)
     return [index for index in found if index != (n_covariates,) * 4]
+
+
+def _covariance_of_x(covariance: Array, layout: StatisticsLayout) -> Array:
+    """Pick out the products of x_i and the intercept."""
+    own = np.flatnonzero(layout.pairs[: layout.n_xx, 1] == layout.n_features - 1)
+    return covariance[np.ix_(own, own)]
 
 
 def _nearest_covariance(matrix: Array) -> tuple[Array, bool]:
@@ -365,7 +382,7 @@ def as_moments(given: Any) -> NormalMoments | FixedMoments:
     """Insist on moments of one of the two kinds."""
     if isinstance(given, NormalMoments | FixedMoments):
         return given
-    if isinstance(given, Sequence | np.ndarray):
+    if isinstance(given, list | tuple | np.ndarray):
         hint = "pmdp.regression.FixedMoments.from_fourth(...) for an array of fourth moments"
     else:
         hint = "pmdp.regression.NormalMoments(mu_x, cov_x) for normal covariates"

@@ -12,7 +12,7 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.graph.basic import Variable
 
-__all__ = ["PARTS", "StatisticsLayout", "regression_statistics"]
+__all__ = ["PARTS", "StatisticsLayout", "checked_count", "regression_statistics"]
 
 Array = NDArray[np.float64]
 
@@ -117,7 +117,10 @@ class StatisticsLayout:
         gram = np.zeros((p + 1, p + 1))
         matrix = np.asarray(xtx, dtype=np.float64)
         if matrix.shape != (p, p):
-            raise ValueError(f"X'X has shape {matrix.shape}, expected {(p, p)}.")
+            raise ValueError(
+                f"X'X has shape {matrix.shape}, expected {(p, p)}"
+                f"{', the intercept last' if self.intercept else ''}."
+            )
         if not np.allclose(matrix, matrix.T, rtol=1e-10, atol=1e-12 * np.abs(matrix).max()):
             raise ValueError(
                 "X'X is not symmetric. Release each unique entry once: noise added to both "
@@ -173,6 +176,17 @@ class StatisticsLayout:
         return gram[..., :p, :p], gram[..., :p, p], gram[..., p, p]
 
 
+def checked_count(n: Any) -> float:
+    """Return the number of records, a positive whole number."""
+    number = np.asarray(n)
+    if number.ndim or number.dtype.kind not in "iuf" or not 1 <= number < np.inf or number % 1:
+        raise ValueError(
+            f"n must be the number of records, a positive whole number, got {n!r}. A noisy count "
+            "is not n: give it a latent variable of its own."
+        )
+    return float(number)
+
+
 def regression_statistics(
     X: Any,
     y: Any = None,
@@ -222,6 +236,8 @@ def regression_statistics(
     if intercept:
         columns.append(np.ones((len(x), 1)))
     if "xy" in layout.parts:
+        if y is None:
+            raise ValueError("X'y and y'y need y: pass it, or write parts=(\"xx\",).")
         response = np.asarray(y, dtype=np.float64)
         if response.shape != (len(x),):
             raise ValueError(f"X has {len(x)} rows and y has shape {response.shape}.")

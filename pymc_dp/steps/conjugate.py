@@ -114,7 +114,9 @@ def conjugate_family(
     natural = x.reshape(shape, ndim=rv.ndim) if rv.ndim else x[0]
     terms = [pm.logp(rv, natural, warn_rvs=False).sum()]
     terms += [pm.logp(other, value, warn_rvs=False).sum() for other, value in values.items()]
-    total = graph_replace([sum(terms[1:], terms[0])], {rv: natural}, strict=False)[0]
+    # children by their values too: one may be a parent of another
+    given = {rv: natural, **values}
+    total = graph_replace([sum(terms[1:], terms[0])], given, strict=False)[0]
     slope = pt.grad(total, x, disconnected_inputs="ignore")
     inputs = [packing.theta, packing.given, packing.table]
     [slope] = packing.packed(model.replace_rvs_by_values([slope]), keep=[x])

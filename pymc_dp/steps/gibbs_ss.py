@@ -49,8 +49,9 @@ class GibbsSS(BlockedStep):
     ``mode="coherent"``, the default, samples the posterior of the model as written. The parameters
     move by NUTS on the density of the release, with the statistics s integrated out:
     :math:`\mathcal N(z;\, n\mu_t,\, n\Sigma_t + \mathrm{diag}(\omega^2))`; then s is drawn exactly
-    from its normal conditional. Any priors; one effective draw in a few iterations, under strong
-    privacy too.
+    from its normal conditional. Coefficients are also offered the opposite sign: under strong
+    privacy the posterior may have a mode for each. Any priors; one effective draw in a few
+    iterations, under strong privacy too.
 
     ``mode="paper"`` is Algorithm 1: s given the parameters by the normal approximation, the
     parameters given s as if s were exact (normal-inverse-gamma, and normal-inverse-Wishart for
@@ -170,6 +171,7 @@ class GibbsSS(BlockedStep):
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a chain: take its generator, the release as it is now, and new variances."""
         super().setup_chain(rng, tune, draws)
+        self.tune = tune > 0
         for block in self.blocks:
             block.read_release()
         self.variances = [block.first_variances() for block in self.blocks]

@@ -28,7 +28,11 @@ class ParameterNUTSState(DataClassState):
 
 
 class ParameterNUTS(WithSamplingState):
-    """PyMC's NUTS on the parameters' conditional density.
+    """PyMC's NUTS on the parameters' conditional density, and changes of coefficients' signs.
+
+    Where X'y is noisier than y'y, the size of a coefficient is known better than its sign: the
+    posterior has several modes between which no trajectory passes. With the statistics integrated
+    out, each move is followed by a Metropolis step that turns one coefficient round, or all.
 
     Parameters
     ----------
@@ -93,6 +97,12 @@ class ParameterNUTS(WithSamplingState):
         function.trust_input = True
         self.names = [str(v.name) for v in [*values, *extra]]
         self.moved = [str(v.name) for v in values]
+        signed = [block.params[1] for block in blocks] if collapsed else []
+        self.signed = [
+            str(model.rvs_to_values[rv].name)
+            for rv in parameters
+            if rv in signed and model.rvs_to_transforms[rv] is None
+        ]
         self.step = pm.NUTS(
             values,
             model=model,
@@ -110,10 +120,27 @@ class ParameterNUTS(WithSamplingState):
         new, [stats] = self.step.step({name: full[name] for name in self.names})
         kept = ("diverging", "reached_max_treedepth", "tree_size", "step_size", "mean_tree_accept")
         moved = {name: new[name] for name in self.moved}
+        for name in self.signed:
+            moved = self._turned(moved, name)
         return {**point, **moved}, {name: stats[name] for name in kept}
 
+    def _turned(self, moved: PointType, name: str) -> PointType:
+        """Offer another sign of one coefficient, or of all; NUTS has set what else is given."""
+        coef = moved[name]
+        which = self.step.rng.integers(coef.size + 1)
+        signs = np.where((np.arange(coef.size) == which) | (which == coef.size), -1.0, 1.0)
+        turned = {**moved, name: coef * signs}
+        old, new = (
+            self.step._logp_dlogp_func([np.concatenate([np.ravel(at[v]) for v in self.moved])])[0]
+            for at in (moved, turned)
+        )
+        return turned if np.log(self.step.rng.random()) < new - old else moved
+
     def setup_chain(self, rng: np.random.Generator, tune: int, draws: int) -> None:
-        """Start a chain."""
+        """Start a chain, tuned afresh where it is tuned: it may be another release's."""
+        if tune:
+            self.step.reset_tuning()
+        self.step.tune = tune > 0
         self.step.setup_chain(rng, tune, draws)
 
     def stop_tuning(self) -> None:

@@ -21,6 +21,7 @@ from pymc_dp.regression.priors import InverseWishartRV
 __all__ = [
     "bare",
     "constant",
+    "describe_statistics",
     "inverse_gamma",
     "inverse_wishart",
     "normal_inverse_gamma",
@@ -101,6 +102,28 @@ def inverse_gamma(model: pm.Model, var: TensorVariable) -> tuple[float, float] |
         return None
     shape, rate = (constant(model, v) for v in var.owner.op.dist_params(var.owner))
     return None if shape is None or rate is None else (float(shape), float(rate))
+
+
+def describe_statistics(model: pm.Model, s: TensorVariable) -> list[str]:
+    """Say what latent regression statistics hold, and which priors are conjugate."""
+    op, (n, coef, sigma2, mean, cov) = s.owner.op, s.owner.inputs[2:]
+    count, names = constant(model, n), op.layout.names
+    sums = ", ".join(names if len(names) <= 9 else [*names[:4], "...", *names[-2:]])
+    n_records = "a latent number of" if count is None else f"n = {count:g}"
+    lines = [f"sums of {sums} over {n_records} records"]
+    if not op.normal:
+        lines.append("x with known moments")
+    elif constant(model, mean) is not None and constant(model, cov) is not None:
+        lines.append("x normal, with known mean and covariance")
+    else:
+        found = (
+            normal_inverse_wishart(model, bare(mean), bare(cov)) if op.layout.intercept else None
+        )
+        conjugate = "" if found is None else " (normal-inverse-Wishart prior)"
+        lines.append(f"x normal, with latent mean and covariance{conjugate}")
+    if normal_inverse_gamma(model, coef, sigma2) is not None:
+        lines.append(f"{coef.name}, {sigma2.name}: normal-inverse-gamma prior")
+    return lines
 
 
 def constant(model: pm.Model, var: Any) -> Array | None:

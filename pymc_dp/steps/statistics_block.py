@@ -19,21 +19,14 @@ from scipy.linalg import lapack
 
 from pymc_dp.intervals import ONCE
 from pymc_dp.kernels.normal_mixture import laplace_variances
-from pymc_dp.mechanisms import Gaussian, Laplace, Mechanism
+from pymc_dp.mechanisms import Gaussian, Laplace
 from pymc_dp.regression.distribution import RegressionStatisticsRV
+from pymc_dp.regression.statistics import checked_count
 from pymc_dp.release import Release, releases
 
-__all__ = ["StatisticsBlock", "is_normal_mixture", "latent_statistics"]
+__all__ = ["StatisticsBlock", "latent_statistics"]
 
 Array = NDArray[np.float64]
-
-
-def is_normal_mixture(mechanism: Mechanism) -> bool:
-    """Whether the noise is normal given its variance, and nothing happened to it afterwards.
-
-    Discrete noise on regression statistics is already declared as its continuous kin.
-    """
-    return type(mechanism) in (Laplace, Gaussian)
 
 
 def latent_statistics(model: pm.Model) -> list[TensorVariable]:
@@ -96,7 +89,8 @@ class StatisticsBlock:
     def read_release(self) -> None:
         """Take released values and number of records, which ``pm.set_data`` may have changed."""
         released, n = self._released()
-        self.released, self.n = released - self.offset, float(n)
+        self.released = released - self.offset
+        self.n = float(n) if np.isnan(n) else checked_count(float(n))
 
     def first_variances(self) -> Array:
         """Return the noise's variances to start from."""
@@ -185,7 +179,8 @@ def _noise_of(release: Release, size: int) -> Array:
 
 def _linear_map(release: Release, s: TensorVariable, size: int) -> tuple[Array, Array]:
     """Matrix and offset of a statistic that is linear in s."""
-    if not is_normal_mixture(release.mechanism):
+    # integer noise on regression statistics was declared as its continuous kin
+    if type(release.mechanism) not in (Laplace, Gaussian):
         raise ValueError(
             f"The noise of {release.name!r}, {release.mechanism!r}, is not normal given its "
             "variance, as GibbsSS needs: Laplace, Gaussian, DiscreteLaplace and DiscreteGaussian "

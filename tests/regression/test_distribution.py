@@ -126,6 +126,8 @@ def test_impossible_noisy_moments_are_repaired_with_a_warning():
     with pytest.warns(UserWarning, match="those of no distribution"):
         moments = noisy_moments(released, 36)
     assert np.linalg.eigvalsh(moments.covariance)[0] > 0
+    # the variance of x in one and in the other
+    assert moments.second[0, 0] - 0.20687**2 == pytest.approx(moments.covariance[1, 1])
     np.testing.assert_allclose(moments.second[0, 1], 0.20687)
 
 
@@ -252,29 +254,44 @@ def build(**changes):
     return pmdp.RegressionStatistics.dist(**(arguments | changes))
 
 
+def naive(n=10, prior=None):
+    prior = prior or NormalInverseGamma(np.zeros(2), np.eye(2), 3, 1)
+    return conjugate_posterior([5.0, 2, 3, 1, 4], n, prior)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: build(n=0), "positive whole number"),
         (lambda: build(n=9.5), "positive whole number"),
         (lambda: build(n=-3), "positive whole number"),
+        (lambda: build(n=None), "positive whole number"),
+        (lambda: build(n=np.inf), "positive whole number"),
         (lambda: build(coef=[1.0]), r"need \(2,\)"),
         (lambda: build(sigma2=[1.0, 2.0]), "one number"),
         (lambda: build(sigma2=-1.0), "zero or negative"),
         (lambda: build(sigma2=pm.Normal.dist(0, 1)), "zero or negative"),
+        (lambda: build(sigma2=pm.Normal.dist(9, 1)), "zero or negative"),
+        (lambda: build(sigma2=pm.Flat.dist()), "zero or negative"),
         (lambda: build(x_moments=student_moments(9, 0, 1, intercept=False)), "intercept=False"),
         (lambda: NormalMoments([0.0, 1], np.eye(3)), r"\(d,\) and \(d, d\)"),
         (lambda: NormalMoments([0.0, 1], [[1.0, 2], [2, 1]]), "negative eigenvalue"),
+        (lambda: NormalMoments(0.0, -1.0), "negative eigenvalue"),
+        (lambda: NormalMoments(np.nan, 1.0), "finite"),
         (lambda: student_moments(4, 0, 1), "4 degrees"),
         # E[x^4] = .5 below E[x^2]^2 = 1
         (lambda: FixedMoments([[1.0]], [[0.5 - 1]], intercept=False), "negative eigenvalue"),
         (lambda: FixedMoments([[1.0, 2], [2, 1]], np.eye(2)), "negative eigenvalue"),
         (lambda: FixedMoments([[1.0, 0], [0, 2]], np.eye(2)), "must be 1"),
         (lambda: FixedMoments([[1.0, 0], [0, 1]], np.eye(3)), "one row for each"),
+        (lambda: FixedMoments([[1.0, 0], [0, 1]], 2 * np.eye(2)), "disagree"),
         (lambda: FixedMoments.from_fourth(np.ones((2, 2, 2))), "p, p, p, p"),
         (lambda: FixedMoments.from_fourth(np.arange(16.0).reshape(2, 2, 2, 2)), "not symmetric"),
         (lambda: noisy_moments([1.0, 2], 3), "4 sums are expected"),
         (lambda: noisy_moments([np.nan] * 4, 3), "finite"),
+        (lambda: noisy_moments([1.0, 0, 1, 0], 3.5), "positive whole number"),
+        (lambda: naive(n=0), "positive whole number"),
+        (lambda: naive(prior=NormalInverseGamma([0.0, 0], -np.eye(2), 3, 1)), "positive definite"),
         (lambda: NormalInverseGamma([0.0], [[1.0]], 0, 1), "positive"),
         (lambda: NormalInverseGamma([0.0], np.eye(2), 1, 1), "precision"),
     ],

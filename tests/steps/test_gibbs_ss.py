@@ -60,12 +60,38 @@ def test_gaussian_noise_is_exact():
             assert_same_distribution(sigma2, lambda x, exact=exact: exact.cdf("sigma2", x))
 
 
-def test_laplace_noise_is_exact():
-    """Of the sum of xy alone: the noise of the two others says nothing."""
+def test_both_signs_of_a_coefficient_are_visited():
+    """Its size is known from y'y, its sign hardly: X'y is too noisy."""
+    sigma, released = [6.0, 60.0, 14.0], [20.0, 20.0, 300.0]
     exact = weigh_log_grid(
-        laplace_release_posterior(30.0, 8, [0, 1, 0], N, M2, M4, (1.5, 3, 2), SLOPES, VARIANCES)
+        gaussian_release_posterior(released, sigma, N, M2, M4, (1.5, 3, 2), SLOPES, VARIANCES)
     )
-    model = small_model(pmdp.Laplace(scale=[1e6, 8, 1e6]), [0.0, 30.0, 0.0])
+    # two modes, the smaller of weight .1 to .4, and next to nothing between them
+    assert 0.1 < exact.cdf("slope", -1.0) < 0.4
+    assert exact.cdf("slope", 0.5) - exact.cdf("slope", -0.5) < 0.02
+    posterior = draw(small_model(pmdp.Gaussian(sigma=sigma), released), draws=700, tune=250)
+    slope = values(posterior, "slope")[..., 0]
+    assert_same_distribution(slope, lambda x: exact.cdf("slope", x))
+
+
+def test_a_step_can_be_used_again():
+    """What it learned from one release is not carried to the next chain."""
+    with small_model(pmdp.Laplace(scale=8), [24.0, 21.0, 70.0]) as model:
+        step = pmdp.GibbsSS()
+    first, second = (values(draw(model, draws=20, tune=60, step=step), "slope") for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_laplace_noise_is_exact():
+    """Of the sum of xy alone: the noise of the two others says nothing.
+
+    In the tail, where normal noise of the same variance would shift the slope's distribution
+    function by .16.
+    """
+    exact = weigh_log_grid(
+        laplace_release_posterior(100.0, 20, [0, 1, 0], N, M2, M4, (1.5, 3, 2), SLOPES, VARIANCES)
+    )
+    model = small_model(pmdp.Laplace(scale=[1e6, 20, 1e6]), [0.0, 100.0, 0.0])
     posterior = draw(model, draws=1500, tune=400)
     assert_same_distribution(values(posterior, "slope")[..., 0], lambda x: exact.cdf("slope", x))
     assert_same_distribution(values(posterior, "sigma2"), lambda x: exact.cdf("sigma2", x))
@@ -144,7 +170,14 @@ def test_paper_mode_agrees_with_an_independent_run(multivariate):
 
 def test_picked_by_pm_sample():
     with hierarchical_model() as model:
-        assert set(pmdp.explain(model).steps.values()) == {"GibbsSS"}
+        found = pmdp.explain(model)
+    assert set(found.steps.values()) == {"GibbsSS"}
+    assert found.problems == []
+    text = repr(found)
+    assert "s: sums of x0*x0, x0, x0*y, y, y*y over n = 50 records" in text
+    assert "latent mean and covariance (normal-inverse-Wishart prior)" in text
+    assert "theta, sigma2: normal-inverse-gamma prior" in text
+    assert "z: Laplace(scale=2.) on entries of s" in text
 
 
 class TestConjugacy:

@@ -25,7 +25,7 @@ from tests.steps.test_gibbs_ss import (
 
 pytestmark = pytest.mark.calibrate
 
-DRAWS, THIN, WARM = 99, 4, 150
+DRAWS, THIN, WARM = 99, 4, 250
 
 
 def one_covariate():
@@ -68,7 +68,6 @@ def test_simulation_based_calibration(build):
             start = model.initial_point()
             point = {**start, **dict(zip(names, truth, strict=True))}
             step.setup_chain(rng.spawn(1)[0], WARM, DRAWS)
-            step.tune = step.nuts.step.tune = True
             flat = np.concatenate([np.ravel(v) for v in truth])
             below = np.zeros(flat.size, dtype=int)
             for i in range(WARM + DRAWS * THIN):

@@ -31,6 +31,13 @@ def regression():
     release(x, y)
 
 
+def variance_of_mean_and_records():
+    """Theta has two children, one of them a parent of the other."""
+    variance = pm.InverseGamma("theta", 3, 2)
+    mean = pm.Normal("mean", 0, pt.sqrt(variance))
+    release(pm.Normal("x", mean, pt.sqrt(variance), shape=4))
+
+
 def conditioned(prior, child):
     def build():
         theta = prior("theta")
@@ -91,6 +98,7 @@ def share(name):
             "dirichlet",
         ),
         (naive_bayes, "dirichlet"),
+        (variance_of_mean_and_records, "inverse gamma"),
     ],
 )
 def test_families_that_are_found(build, family):
@@ -193,6 +201,12 @@ K = np.array([0, 3, 1, 2])
             stats.norm(2 * X.sum() / 16.25, 1 / np.sqrt(16.25)),
         ),
         (
+            variance_of_mean_and_records,
+            {"x": X, "mean": np.array(0.7)},
+            # prior shape 3 and rate 2, one half each for the mean and the four records
+            stats.invgamma(3 + 2.5, scale=2 + (0.7**2 + ((X - 0.7) ** 2).sum()) / 2),
+        ),
+        (
             conditioned(rate, lambda n, t: pm.Poisson(n, 3 * t, shape=4)),
             {"x": K},
             stats.gamma(3 + K.sum(), scale=1 / (2 + 12)),
@@ -208,7 +222,7 @@ K = np.array([0, 3, 1, 2])
             stats.beta(2 + K.sum(), 3 + 20 - K.sum()),
         ),
     ],
-    ids=["normal", "gamma", "inverse gamma", "beta"],
+    ids=["normal", "variance of mean and records", "gamma", "inverse gamma", "beta"],
 )
 def test_draws_follow_the_closed_form(build, records, exact):
     # draws are independent; false-alarm rate 1e-5
