@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytensor.tensor as pt
 from pymc.logprob.abstract import _icdf, _logcdf, _logprob
 from pytensor.tensor.random import basic as rvs
@@ -93,18 +94,34 @@ def _geometric(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
     return pt.maximum(pt.ceil(log_survival / pt.log1p(-new[0])), 1)
 
 
-def _count(op: Any, recursion: Callable[..., tuple[Any, Any]]) -> CountRule:
-    """Keep u of a count whose masses follow p(k) = p(k - 1) (a + b / k)."""
+def _count(op: Any, family: Callable[..., tuple[Any, ...]]) -> CountRule:
+    """Keep u of a count whose masses follow p(k) = p(k - 1) (a + b / k).
+
+    ``family(*parameters)`` gives a, b, mean, variance and the largest count.
+    """
 
     def moved(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
         u = _cdf(op, x, old) - (1 - v) * _pmf(op, x, old)
-        return count_quantile(u, x, _cdf(op, x, new), _pmf(op, x, new), *recursion(*new))
+        a, b, mean, variance, largest = family(*new)
+        # start where a normal distribution has its quantile; 1 - u is resolved up to 8.3 sd
+        score = pt.minimum(-(2**0.5) * pt.erfcinv(2 * u), 8.3)
+        near = pt.clip(pt.floor(mean + pt.sqrt(variance) * score), 0.0, largest)
+        return count_quantile(u, near, _cdf(op, near, new), _pmf(op, near, new), a, b)
 
     return moved
 
 
-def _panjer_binomial(n: Any, p: Any) -> tuple[Any, Any]:
-    return -p / (1 - p), (n + 1) * p / (1 - p)
+def _poisson(mu: Any) -> tuple[Any, ...]:
+    return pt.zeros_like(mu), mu, mu, mu, np.inf
+
+
+def _binomial(n: Any, p: Any) -> tuple[Any, ...]:
+    odds = p / (1 - p)
+    return -odds, (n + 1) * odds, n * p, n * p * (1 - p), n
+
+
+def _negative_binomial(n: Any, p: Any) -> tuple[Any, ...]:
+    return 1 - p, (n - 1) * (1 - p), n * (1 - p) / p, n * (1 - p) / p**2, np.inf
 
 
 #: for every operation its rule and the parameters that must stay as they are
@@ -125,11 +142,11 @@ _RULES: dict[type, tuple[Rule, tuple[int, ...]]] = {
 #: the same for counts and categories: ``make(op)`` gives the rule
 _COUNT_RULES: dict[type, Callable[[Any], CountRule]] = {
     rvs.BernoulliRV: lambda op: _bernoulli,
-    rvs.BinomialRV: lambda op: _count(op, _panjer_binomial),
+    rvs.BinomialRV: lambda op: _count(op, _binomial),
     rvs.CategoricalRV: lambda op: _categorical,
     rvs.GeometricRV: lambda op: _geometric,
-    rvs.NegBinomialRV: lambda op: _count(op, lambda n, p: (1 - p, (n - 1) * (1 - p))),
-    rvs.PoissonRV: lambda op: _count(op, lambda mu: (pt.zeros_like(mu), mu)),
+    rvs.NegBinomialRV: lambda op: _count(op, _negative_binomial),
+    rvs.PoissonRV: lambda op: _count(op, _poisson),
 }
 
 

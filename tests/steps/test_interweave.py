@@ -92,6 +92,11 @@ def test_other_families_go_through_the_distribution_function(family, old, new):
     [
         (stats.poisson(3.0), stats.poisson(5.5)),
         (stats.poisson(60.0), stats.poisson(3.0)),
+        # so far away that the mass at the old value is nil
+        (stats.poisson(3.0), stats.poisson(60.0)),
+        (stats.poisson(1e6), stats.poisson(1.1e6)),
+        (stats.binom(5000, 0.1), stats.binom(5000, 0.9)),
+        (stats.nbinom(2, 0.001), stats.nbinom(3, 0.9)),
         (stats.binom(10, 0.2), stats.binom(10, 0.7)),
         (stats.nbinom(4, 0.3), stats.nbinom(2, 0.6)),
         (stats.geom(0.2), stats.geom(0.7)),
