@@ -1,9 +1,10 @@
 """Proposals for records where plain acceptance is low: is anything better than the model's draws?
 
 Normal records with mean mu and standard deviation sd, both unknown, and releases with little
-Laplace noise: a clamped sum, sum and sum of squares, a histogram of 20 bins, or the five first and
-second moments of records with two values each. A round of the sampler draws mu and sd^2 from their
-conditionals, moves both with the records' residuals kept (interweaving), and moves the records by
+Laplace noise: a clamped sum (of which sd is known), sum and sum of squares, a histogram of 20 bins,
+or the five first and second moments of records with two values each. A round of the
+sampler draws mu and sd^2 from their conditionals, moves both with the records' residuals kept
+(interweaving), and moves the records by
 
 - plain: a draw from the model for every record (Algorithm 1 of Ju et al. 2022);
 - walk: a random walk around every record, the best of four widths;
@@ -131,16 +132,17 @@ def soma(rng, kind, x, parts, gap, noise, mu, sd, width):
 
 
 @numba.njit
-def draw_parameters(rng, x):
-    """Draw mu ~ N(0, 3^2) and sd^2 ~ InvGamma(2, 2) given the records, mu by the old sd."""
-    mean = x.mean()
+def draw_parameters(rng, kind, x):
+    """Draw mu ~ N(0, 3^2) and sd^2 ~ InvGamma(2, 2) given the records."""
+    mean, sd = x.mean(), 1.0
     square = ((x - mean) ** 2).sum()
-    # mu integrated out but for its prior, which is met by rejection: exact
+    # by the prior of mu last, which is met by rejection: exact
     while True:
-        variance = (2 + square / 2) / rng.standard_gamma(2 + (x.size - 1) / 2)
-        mu = mean + np.sqrt(variance / x.size) * rng.standard_normal()
+        if kind > 0:
+            sd = np.sqrt((2 + square / 2) / rng.standard_gamma(2 + (x.size - 1) / 2))
+        mu = mean + sd / np.sqrt(x.size) * rng.standard_normal()
         if -(mu**2) / 18 > -rng.standard_exponential():
-            return mu, np.sqrt(variance)
+            return mu, sd
 
 
 @numba.njit
@@ -159,7 +161,7 @@ def log_target(kind, x, mu, sd, old_mu, old_sd, released, noise, part, moved):
 def interweave(rng, kind, x, mu, sd, released, noise, widths):
     """Move mu or log sd along with the records by slice sampling, at random."""
     part, moved = np.empty(released.size), np.empty(x.shape[1])
-    which = int(rng.random() * 2)
+    which = int(rng.random() * 2) if kind > 0 else 0
     width = widths[which]
     level = -rng.standard_exponential() + log_target(
         kind, x, mu, sd, mu, sd, released, noise, part, moved
@@ -195,7 +197,7 @@ def run(move, rng, kind, x, released, noise, width, widths, rounds, tune):
         for i in range(n):
             contribute(kind, x[i], parts[i])
             gap -= parts[i]
-        mu, sd = draw_parameters(rng, x)
+        mu, sd = draw_parameters(rng, kind, x)
         accepted += move(rng, kind, x, parts, gap, noise, mu, sd, width)
         mu, sd, which, step = interweave(rng, kind, x, mu, sd, released, noise, widths)
         if tune:
@@ -229,7 +231,8 @@ def measure(move, kind, n, noise, width=0.0):
     begin = time.process_time()
     trace, acceptance = run(*arguments, rounds, False)
     seconds = time.process_time() - begin
-    effective = np.array([float(az.ess(trace[None, :, i])) for i in range(2)])
+    trace = trace if kind > 0 else trace[:, :1]
+    effective = np.array([float(az.ess(column[None])) for column in trace.T])
     errors = trace.std(axis=0) / np.sqrt(effective)
     return min(effective) / seconds, acceptance, trace.mean(axis=0), errors
 

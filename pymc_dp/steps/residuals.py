@@ -14,7 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.distributions.continuous import WeibullBetaRV
+from pymc.distributions.discrete import DiscreteUniformRV
 from pymc.logprob.abstract import _icdf, _logcdf, _logprob
+from pymc.vartypes import continuous_types
 from pytensor.tensor.random import basic as rvs
 from pytensor.tensor.random.op import RandomVariable
 
@@ -41,6 +44,15 @@ def _scale(position: int) -> Rule:
 
 def _uniform(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
     return new[0] + (new[1] - new[0]) * ((x - old[0]) / (old[1] - old[0]))
+
+
+def _power(alpha: int, scale: int) -> Rule:
+    """Families with u a function of (x / scale)^alpha."""
+
+    def moved(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
+        return new[scale] * (x / old[scale]) ** (old[alpha] / new[alpha])
+
+    return moved
 
 
 def _log_normal(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
@@ -79,6 +91,11 @@ def _bernoulli(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
     [p], [new_p] = old, new
     u = pt.switch(pt.eq(x, 0), v * (1 - p), (1 - p) + v * p)
     return pt.gt(u, 1 - new_p)
+
+
+def _discrete_uniform(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
+    u = (x - old[0] + v) / (old[1] - old[0] + 1)
+    return pt.minimum(new[0] + pt.floor(u * (new[1] - new[0] + 1)), new[1])
 
 
 def _categorical(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
@@ -136,14 +153,17 @@ _RULES: dict[type, tuple[Rule, tuple[int, ...]]] = {
     rvs.LogNormalRV: (_log_normal, ()),
     rvs.MvNormalRV: (_mv_normal, ()),
     rvs.NormalRV: (_location_scale(0, 1), ()),
+    rvs.ParetoRV: (_power(0, 1), ()),
     rvs.StudentTRV: (_location_scale(1, 2), (0,)),
     rvs.UniformRV: (_uniform, ()),
+    WeibullBetaRV: (_power(0, 1), ()),
 }
 #: the same for counts and categories: ``make(op)`` gives the rule
 _COUNT_RULES: dict[type, Callable[[Any], CountRule]] = {
     rvs.BernoulliRV: lambda op: _bernoulli,
     rvs.BinomialRV: lambda op: _count(op, _binomial),
     rvs.CategoricalRV: lambda op: _categorical,
+    DiscreteUniformRV: lambda op: _discrete_uniform,
     rvs.GeometricRV: lambda op: _geometric,
     rvs.NegBinomialRV: lambda op: _count(op, _negative_binomial),
     rvs.PoissonRV: lambda op: _count(op, _poisson),
@@ -173,8 +193,7 @@ def rule_for(rv: Any, moving: Callable[[Any], bool]) -> Rule | CountRule | None:
         known, fixed = _RULES[type(op)]
         params = op.dist_params(rv.owner)
         rule = None if any(moving(params[i]) for i in fixed) else known
-    known_functions = type(op) in _logcdf.registry and type(op) in _icdf.registry
-    if rule is None and known_functions and isinstance(op, RandomVariable):
+    if rule is None and _has_functions(rv):
         rule = _through_cdf(op)
     if rule is None:
         return None
@@ -185,3 +204,13 @@ def rule_for(rv: Any, moving: Callable[[Any], bool]) -> Rule | CountRule | None:
         return rule(pt.cast(x, "float64"), *doubled, *v)
 
     return in_double
+
+
+def _has_functions(rv: Any) -> bool:
+    """Whether PyMC knows the distribution function of a continuous variable, and its inverse."""
+    op = rv.owner.op
+    known = type(op) in _logcdf.registry and type(op) in _icdf.registry
+    if not known or rv.dtype not in continuous_types:
+        return False
+    signature = getattr(op, "extended_signature", None) or ""
+    return isinstance(op, RandomVariable) or signature.startswith("[rng],[size],")

@@ -29,6 +29,8 @@ from tests.sampling import draw, fewest_effective, values
         (pm.HalfNormal, (0.5,), (3.0,)),
         (pm.Gamma, (2.5, 1.0), (2.5, 4.0)),
         (pm.LogNormal, (0.5, 2.0), (-1.0, 0.3)),
+        (pm.Weibull, (0.5, 2.0), (1.5, 0.3)),
+        (pm.Pareto, (2.0, 1.0), (3.0, 2.0)),
         (lambda: None, (), ()),
     ],
     ids=lambda v: getattr(v, "__name__", None),
@@ -71,7 +73,8 @@ def test_rule_of_the_multivariate_normal_keeps_the_whitened_residual():
     [
         (pm.Gamma, (2.5, 1.0), (4.0, 2.0)),  # a shape that moves goes through the quantile
         (pm.Beta, (2.5, 1.0), (4.0, 2.0)),
-        (pm.Pareto, (2.0, 1.0), (3.0, 2.0)),
+        (pm.HalfCauchy, (2.0,), (3.0,)),
+        (pm.Kumaraswamy, (2.0, 1.0), (3.0, 2.0)),
         (pm.InverseGamma, (3.0, 1.0), (4.0, 2.0)),
     ],
 )
@@ -101,6 +104,7 @@ def test_other_families_go_through_the_distribution_function(family, old, new):
         (stats.nbinom(4, 0.3), stats.nbinom(2, 0.6)),
         (stats.geom(0.2), stats.geom(0.7)),
         (stats.bernoulli(0.2), stats.bernoulli(0.7)),
+        (stats.randint(0, 8), stats.randint(2, 31)),
     ],
     ids=lambda d: f"{d.dist.name}{d.args}",
 )
@@ -111,6 +115,7 @@ def test_counts_keep_a_randomised_residual(before, after):
         "nbinom": lambda n, p: pm.NegativeBinomial.dist(n=n, p=p),
         "geom": pm.Geometric,
         "bernoulli": pm.Bernoulli,
+        "randint": lambda low, high: pm.DiscreteUniform.dist(low, high - 1),
     }[before.dist.name]
     make = getattr(family, "dist", family)
     rvs = [make(*d.args) for d in (before, after)]
