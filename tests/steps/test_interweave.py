@@ -231,12 +231,13 @@ def test_where_the_plain_sampler_does_not_move(upper, scale, released, prior_sd,
 
 
 def test_records_that_stay_enter_the_ratio():
-    # y is discrete and has no rule; x moves under it: false-alarm rate 1e-5
+    # y has no rule (a beta-binomial with one trial is 0 or 1), x moves under it: false-alarm
+    # rate 1e-5
     n, released, scale = 3, 3.0, 0.2
     with pm.Model() as model:
         mu = pm.Normal("mu", 0, 2)
         x = pm.Normal("x", mu, 1, shape=n)
-        y = pm.Bernoulli("y", logit_p=2 * x, shape=n)
+        y = pm.BetaBinomial("y", alpha=pt.exp(2 * x), beta=1.0, n=1, shape=n)
         pmdp.Privatized("s", y.sum() + 0 * x.sum(), pmdp.Laplace(scale=scale), observed=released)
     grid = np.linspace(-9, 9, 361)
     nodes = np.linspace(-10, 10, 2001)
@@ -252,6 +253,38 @@ def test_records_that_stay_enter_the_ratio():
     )
     exact = oracles.posterior_from_likelihood(grid, stats.norm.logpdf(grid, 0, 2), likelihood)
     assert_same_distribution(values(draw(model), "mu"), exact.cdf)
+
+
+def test_support_that_moves_with_a_parameter():
+    # two uniform records have a triangular sum; false-alarm rate 1e-5
+    released, scale = 3.0, 0.5
+    with pm.Model() as model:
+        top = pm.Gamma("top", 3, 1)
+        x = pm.Uniform("x", 0, top, shape=2)
+        pmdp.Privatized("s", x.sum(), pmdp.Laplace(scale=scale), observed=released)
+    grid = np.linspace(0.01, 25, 1500)
+    share = np.linspace(0, 2, 2001)
+    noise = stats.laplace.logpdf(released, grid[:, None] * share, scale)
+    density = np.minimum(share, 2 - share) * np.exp(noise)
+    likelihood = np.log(integrate.simpson(density, x=share, axis=1))
+    exact = oracles.posterior_from_likelihood(grid, stats.gamma.logpdf(grid, 3), likelihood)
+    assert_same_distribution(values(draw(model), "top"), exact.cdf)
+
+
+def test_counts_with_a_wide_posterior():
+    # the rate moves by many of a count's standard deviations; false-alarm rate 1e-5
+    released, scale = 900.0, 300.0
+    with pm.Model() as model:
+        rate = pm.Gamma("rate", 3, 0.01)
+        x = pm.Poisson("x", rate, shape=3)
+        pmdp.Privatized("s", x.sum(), pmdp.Laplace(scale=scale), observed=released)
+    grid = np.linspace(1, 2000, 1000)
+    total = np.arange(8000)
+    log_p = stats.poisson.logpmf(total, 3 * grid[:, None]) - np.abs(released - total) / scale
+    exact = oracles.posterior_from_likelihood(
+        grid, stats.gamma.logpdf(grid, 3, scale=100), special.logsumexp(log_p, axis=1)
+    )
+    assert_same_distribution(values(draw(model), "rate"), exact.cdf)
 
 
 def test_learned_while_tuning_and_frozen_afterwards():
