@@ -28,9 +28,10 @@ TABLE_1 = {
 #: true values of the published experiments
 SHARES = np.array([0.0979, 0.1481, 0.1447, 0.4463, 0.1630])
 BETA = np.array([-1.79, -2.89, -0.66])
-EXPERIMENTS = ("coverage", "shares", "coefficients")
+#: rounds of tuning and draws of every experiment
+EXPERIMENTS = {"coverage": (1000, 4000), "shares": (300, 1500), "coefficients": (500, 3000)}
 RESULTS = Path(__file__).parent / "results" / "ju2022"
-REPLICATES, TUNE, DRAWS = 100, 1000, 4000
+REPLICATES = 100
 
 
 class Sampler:
@@ -48,17 +49,18 @@ class Sampler:
             [draws], draws if transform is None else transform.backward(draws, *rv.owner.inputs)
         )
 
-    def run(self, released, seed):
+    def run(self, released, seed, experiment):
         """Posterior draws, mean and lowest acceptance."""
         with self.model:
             pm.set_data({"released": released})
         point, found, accept = self.model.initial_point(), [], []
-        self.step.setup_chain(np.random.default_rng(seed), TUNE, DRAWS)
-        for i in range(TUNE + DRAWS):
-            if i == TUNE:
+        tune, draws = EXPERIMENTS[experiment]
+        self.step.setup_chain(np.random.default_rng(seed), tune, draws)
+        for i in range(tune + draws):
+            if i == tune:
                 self.step.stop_tuning()
             point, stats = self.step.step(point)
-            if i >= TUNE:
+            if i >= tune:
                 found.append(point[self.value])
                 accept.append((stats[0]["accept"], stats[0]["accept_min"]))
         accept = np.array(accept)
@@ -69,7 +71,7 @@ def kept(experiment, epsilon, run):
     """Results of an earlier run, or of this one, written down; arrays by name."""
     path = RESULTS / f"{experiment}_{epsilon}.npz"
     if not path.exists():
-        seed = [2022, EXPERIMENTS.index(experiment), EPSILONS.index(epsilon)]
+        seed = [2022, list(EXPERIMENTS).index(experiment), EPSILONS.index(epsilon)]
         path.parent.mkdir(parents=True, exist_ok=True)
         np.savez(path, **run(np.random.default_rng(seed), epsilon))
     return dict(np.load(path))
@@ -86,7 +88,7 @@ def coverage(rng, epsilon):
         if sampler is None:
             sampler = Sampler(naive_bayes.build, "p", released, epsilon)
             start = time.process_time()
-        draws, *_ = sampler.run(released, seed)
+        draws, *_ = sampler.run(released, seed, "coverage")
         low, high = np.quantile(draws, [0.05, 0.95], axis=0)
         inside.append((low <= SHARES) & (high >= SHARES))
     seconds = (time.process_time() - start) / REPLICATES
@@ -99,7 +101,8 @@ def posterior_means(build, parameter, exact, scale):
     def run(rng, epsilon):
         releases = exact + rng.laplace(0, scale / epsilon, (REPLICATES, *exact.shape))
         sampler = Sampler(build, parameter, releases[0], epsilon)
-        runs = [sampler.run(released, seed) for seed, released in enumerate(releases)]
+        experiment = "shares" if parameter == "p" else "coefficients"
+        runs = [sampler.run(released, seed, experiment) for seed, released in enumerate(releases)]
         means, average, lowest = zip(*((d.mean(axis=0), a, b) for d, a, b in runs), strict=True)
         return {"means": np.array(means), "average": average, "lowest": lowest}
 

@@ -231,19 +231,18 @@ def test_where_the_plain_sampler_does_not_move(upper, scale, released, prior_sd,
 
 
 def test_records_that_stay_enter_the_ratio():
-    # y has no rule (a beta-binomial with one trial is 0 or 1), x moves under it: false-alarm
-    # rate 1e-5
+    # y, a mixture, has no rule; x moves under it: false-alarm rate 1e-5
     n, released, scale = 3, 3.0, 0.2
     with pm.Model() as model:
         mu = pm.Normal("mu", 0, 2)
         x = pm.Normal("x", mu, 1, shape=n)
-        y = pm.BetaBinomial("y", alpha=pt.exp(2 * x), beta=1.0, n=1, shape=n)
+        y = pm.ZeroInflatedBinomial("y", psi=pm.math.sigmoid(2 * x), n=1, p=0.5, shape=n)
         pmdp.Privatized("s", y.sum() + 0 * x.sum(), pmdp.Laplace(scale=scale), observed=released)
     grid = np.linspace(-9, 9, 361)
     nodes = np.linspace(-10, 10, 2001)
     share = np.array(
         [
-            integrate.simpson(special.expit(2 * (m + nodes)) * stats.norm.pdf(nodes), x=nodes)
+            integrate.simpson(special.expit(2 * (m + nodes)) * stats.norm.pdf(nodes) / 2, x=nodes)
             for m in grid
         ]
     )
