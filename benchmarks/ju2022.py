@@ -32,6 +32,11 @@ BETA = np.array([-1.79, -2.89, -0.66])
 EXPERIMENTS = {"coverage": (1000, 4000), "shares": (300, 1500), "coefficients": (500, 3000)}
 RESULTS = Path(__file__).parent / "results" / "ju2022"
 REPLICATES = 100
+TITLES = (
+    "Figure 1a: class shares, one table, 100 releases (line: without noise; dots: prior)",
+    "Figure 1b: acceptance in the same runs",
+    "Figure 2: regression coefficients, one table, 100 releases",
+)
 
 
 class Sampler:
@@ -127,20 +132,21 @@ def plot(shares, nonprivate, coefficients, without_noise, path):
     figure, axes = plt.subplots(3, 1, figsize=(8, 9), layout="constrained")
     positions = np.arange(len(EPSILONS))
 
-    def means(axis, found, solid, dashed, names):
+    def means(axis, found, solid, dashed, names, title):
         for i, name in enumerate(names):
             at = i * (len(EPSILONS) + 1) + positions
             for x, epsilon in zip(at, EPSILONS, strict=True):
                 jitter = np.linspace(-0.3, 0.3, REPLICATES)
                 axis.plot(x + jitter, found[epsilon]["means"][:, i], ".", ms=2, color=f"C{i}")
             axis.hlines(solid[i], at[0] - 0.5, at[-1] + 0.5, color="k", lw=1)
-            axis.text(at.mean(), axis.get_ylim()[1], name, ha="center", va="bottom")
+            axis.text(at.mean(), 1.01, name, ha="center", transform=axis.get_xaxis_transform())
         axis.axhline(dashed, color="k", ls=":", lw=1)
         ticks = [i * (len(EPSILONS) + 1) + p for i in range(len(names)) for p in positions]
         axis.set_xticks(ticks, [str(e) for _ in names for e in EPSILONS], fontsize=7)
         axis.set(xlabel="epsilon", ylabel="posterior mean")
+        axis.set_title(title, loc="left", fontsize="medium", pad=18)
 
-    means(axes[0], shares, nonprivate, 0.2, [f"p{i + 1}" for i in range(5)])
+    means(axes[0], shares, nonprivate, 0.2, [f"p{i + 1}" for i in range(5)], TITLES[0])
     for x, epsilon in zip(positions, EPSILONS, strict=True):
         jitter = np.linspace(-0.3, 0.3, REPLICATES)
         average, lowest = shares[epsilon]["average"], shares[epsilon]["lowest"]
@@ -149,9 +155,10 @@ def plot(shares, nonprivate, coefficients, without_noise, path):
     bound = np.exp(-np.array(EPSILONS))
     axes[1].plot(positions, bound, "k_-", label="bound exp(-epsilon)")
     axes[1].set_xticks(positions, [str(e) for e in EPSILONS])
-    axes[1].set(xlabel="epsilon", ylabel="acceptance of a record")
+    axes[1].set(xlabel="epsilon", ylabel="acceptance of a record", ylim=(0, 1.02))
+    axes[1].set_title(TITLES[1], loc="left", fontsize="medium")
     axes[1].legend()
-    means(axes[2], coefficients, without_noise, 0.0, [f"b{i}" for i in range(3)])
+    means(axes[2], coefficients, without_noise, 0.0, [f"b{i}" for i in range(3)], TITLES[2])
     figure.savefig(path, dpi=120)
 
 
