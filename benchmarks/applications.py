@@ -8,7 +8,7 @@
 
 Peers: stock PyMC (for categories that is Gibbs steps, with NUTS for the shares), nutpie, the plain
 sampler of the paper. dapper's figures are those measured for that R package elsewhere, on another
-machine. ``python -m benchmarks applications`` takes some ten minutes.
+machine. Cases that are done are kept in benchmarks/results/applications/: delete it to start anew.
 """
 
 import warnings

@@ -1,8 +1,8 @@
 """The experiments of Ju, Awan, Gong & Rao (2022): Table 1, Figures 1a, 1b and 2.
 
-``python -m benchmarks ju2022`` takes about an hour and writes docs/ju2022.png. What is finished is
-kept in benchmarks/results/ju2022/, one file for every experiment and epsilon: a run that was
-stopped goes on from there. Delete that folder to start anew.
+``python -m benchmarks ju2022`` writes docs/ju2022.png. What is finished is kept in
+benchmarks/results/ju2022/, one file for every experiment and epsilon: a run that was stopped goes
+on from there. Delete that folder to start anew.
 """
 
 import time

@@ -1,10 +1,9 @@
 """Effective draws a CPU second, over records and noise: ours beside NUTS over all latents.
 
 Normal records with a clamped sum released, or a clamped sum and sum of squares, with Laplace noise.
-``python -m benchmarks mixing`` takes about an hour and writes docs/mixing.png; a cell that is done
-is kept in benchmarks/results/mixing/, so that a run that was stopped goes on: delete that folder to
-start anew. nutpie is used where it is installed. No peer is run with 100000 records: a draw of
-nutpie then takes seconds.
+``python -m benchmarks mixing`` writes docs/mixing.png. A cell that is done is kept in
+benchmarks/results/mixing/, so that a run that was stopped goes on: delete that folder to start
+anew. nutpie is used where it is installed. No peer is run with 100000 records, to keep it short.
 """
 
 import warnings

@@ -14,8 +14,7 @@ sampler draws mu and sd^2 from their conditionals, moves both with the records' 
   the w_i and w the present density: back, the old value is weighed against the same W less w_i
   plus w. As many offers as cost about a sweep.
 
-Everything is numba. Effective draws a CPU second, the worse of mu and sd. ``python -m benchmarks
-proposals`` takes some ten minutes.
+Everything is numba. Effective draws a CPU second, the worse of mu and sd.
 """
 
 import itertools
