@@ -136,6 +136,8 @@ def features(model):
 
 
 @pytest.mark.calibrate
+# discrete uniform draws have no numba version and run in object mode
+@pytest.mark.filterwarnings("ignore:Numba will use object mode:UserWarning")
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
 def test_rounds_keep_the_joint_law(family):
     with pm.Model() as model:
