@@ -2,6 +2,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
+# peers have an environment of their own: PyMC takes nutpie for NUTS wherever it is installed
+BENCH_VENV := .venv-bench
+BENCH_READY := $(BENCH_VENV)/.installed
 
 .PHONY: demo test lint types calibrate bench clean help
 help:
@@ -9,7 +12,7 @@ help:
 	@echo "make test       set up and run the tests (a quarter of an hour on two cores, most of it compiling)"
 	@echo "make lint types static checks"
 	@echo "make calibrate  long statistical checks"
-	@echo "make bench      benchmarks; tables on screen, JSON in benchmarks/results"
+	@echo "make bench      benchmarks beside peers (hours); tables and plots in docs/"
 
 $(READY): pyproject.toml tools/find_python.sh
 	@test -x $(BIN)/python || { python=$$(sh tools/find_python.sh) && "$$python" -m venv $(VENV); }
@@ -32,8 +35,13 @@ types: $(READY)
 calibrate: $(READY)
 	$(BIN)/python -m pytest -n 2 -m calibrate
 
-bench: $(READY)
-	$(BIN)/python -m benchmarks
+$(BENCH_READY): pyproject.toml tools/find_python.sh
+	@test -x $(BENCH_VENV)/bin/python || { python=$$(sh tools/find_python.sh) && "$$python" -m venv $(BENCH_VENV); }
+	$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
+	@touch $@
+
+bench: $(BENCH_READY)
+	$(BENCH_VENV)/bin/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,35 +1,33 @@
 """Effective draws a CPU second, over records and noise: ours beside NUTS over all latents.
 
 Normal records with a clamped sum released, or a clamped sum and sum of squares, with Laplace noise.
-Every run counts tuning and drawing, not compiling. ``python -m benchmarks mixing`` takes about
-twenty minutes; it writes docs/mixing.png. nutpie is used where it is installed.
+``python -m benchmarks mixing`` writes docs/mixing.png. A cell that is done is kept in
+benchmarks/results/mixing/, so that a run that was stopped goes on: delete that folder to start
+anew. nutpie is used where it is installed. No peer is run with 100000 records, to keep it short.
 """
 
-import time
 import warnings
 from pathlib import Path
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from scipy import stats
+from scipy import special, stats
 
 import pymc_dp as pmdp
+from benchmarks._peers import apart, by_nutpie, by_step, columns, error, kept, plain_gibbs, rates
 from tests import oracles
 
 SIZES = (100, 1000, 10_000, 100_000)
 NOISES = (1, 10, 100, 1000)
 STATISTICS = ("sum", "sum and squares")
-#: (records at the most, tuning, draws) of every peer, two chains each
+#: (records at the most, tuning, draws) of every peer
 PEERS = {
     "nutpie centred": (10_000, 400, 600),
     "nutpie non-centred": (10_000, 400, 600),
     "PyMC NUTS": (1000, 400, 400),
     "plain record Gibbs, NUTS for theta": (1000, 300, 1000),
 }
-#: above this many records peers run at the noise 100 alone
-EVERY_NOISE_UP_TO = 1000
 
 
 def build(n, noise, statistic, centred=True):
@@ -50,112 +48,124 @@ def build(n, noise, statistic, centred=True):
     return model
 
 
-def ours(n, noise, statistic):
-    draws = int(np.clip(4e6 / n, 1000, 10_000))
-    with build(n, noise, statistic):
-        step = pmdp.RecordGibbs()
-        start = time.process_time()
-        idata = pmdp.sample(draws, tune=1000, chains=2, cores=1, step=step, **QUIET)
-    return idata, time.process_time() - start
+def run_peer(peer, n, noise, statistic, tune, draws):
+    model = build(n, noise, statistic, centred=not peer.endswith("non-centred"))
+    if peer.startswith("nutpie"):
+        return by_nutpie(model, tune, draws)
+    return by_step(model, plain_gibbs(model) if peer.startswith("plain") else pm.NUTS, tune, draws)
 
 
-def by_nutpie(n, noise, statistic, centred, tune, draws):
-    import nutpie
-
-    compiled = nutpie.compile_pymc_model(build(n, noise, statistic, centred))
-    settings = {"chains": 2, "cores": 1, "progress_bar": False, "seed": 1}
-    nutpie.sample(compiled, tune=5, draws=5, **settings)
-    start = time.process_time()
-    idata = nutpie.sample(compiled, tune=tune, draws=draws, **settings)
-    return idata, time.process_time() - start
-
-
-def by_pymc(n, noise, statistic, plain, tune, draws):
-    with build(n, noise, statistic) as model:
-        parameters = [rv for rv in model.free_RVs if rv.name != "x"]
-        if plain:
-            step = [
-                pm.NUTS(parameters),
-                pmdp.RecordGibbs([model["x"]], interweave=False, rounds=1),
-            ]
-        else:
-            step = pm.NUTS()
-        start = time.process_time()
-        idata = pmdp.sample(draws, tune=tune, chains=2, cores=1, step=step, **QUIET)
-    return idata, time.process_time() - start
-
-
-QUIET = {
-    "progressbar": False,
-    "quiet": True,
-    "compute_convergence_checks": False,
-    "random_seed": 1,
-}
-
-
-def effective(idata, seconds, statistic):
-    names = ["mu"] if statistic == "sum" else ["mu", "sd"]
-    found = {name: float(az.ess(np.asarray(idata.posterior[name]))) for name in names}
-    rhat = max(float(az.rhat(np.asarray(idata.posterior[name]))) for name in names)
-    return {name: ess / seconds for name, ess in found.items()}, rhat
-
-
-def deviation(idata, n, noise):
-    """Distance of the mean of mu from the exact one, in Monte Carlo standard errors."""
-    draws = np.asarray(idata.posterior["mu"])
-    mean, sd = draws.mean(), draws.std()
-    grid = np.linspace(mean - 9 * sd, mean + 9 * sd, 241)
+def exact_of_sum(n, noise, guess):
+    """Exact mean and sd of mu, around a guess of both."""
+    grid = np.linspace(guess[0] - 9 * guess[1], guess[0] + 9 * guess[1], 241)
     likelihood = oracles.sum_likelihood(
         float(n), n, oracles.ClampedNormal(1.0, -5, 5), oracles.Laplace(float(noise)), grid
     )
     exact = oracles.posterior_from_likelihood(grid, stats.norm.logpdf(grid, 0, 3), likelihood)
-    error = sd / np.sqrt(float(az.ess(draws)))
-    return abs(mean - exact.mean()) / error, sd / exact.sd()
+    return {"mu": (exact.mean(), exact.sd())}
+
+
+def normal_plus_laplace(x, mean, sd, scale):
+    """Log-density at x of a normal plus a Laplace variable."""
+    z, ratio = (x - mean) / sd, sd / scale
+    tails = special.log_ndtr(z - ratio) - z * ratio, special.log_ndtr(-z - ratio) + z * ratio
+    return np.logaddexp(*tails) + ratio**2 / 2 - np.log(2 * scale)
+
+
+def normal_law_of_sum(n, noise, guess):
+    """Mean and sd of mu with the sum taken as normal: for very many records."""
+    mu = np.linspace(guess[0] - 9 * guess[1], guess[0] + 9 * guess[1], 241)
+    z = np.linspace(-8, 8, 4001)
+    weight = stats.norm.pdf(z) * (z[1] - z[0])
+    x = np.clip(mu[:, None] + z, -5, 5)
+    mean, square = x @ weight, x**2 @ weight
+    spread = np.sqrt(n * (square - mean**2))
+    likelihood = normal_plus_laplace(float(n), n * mean, spread, noise)
+    exact = oracles.posterior_from_likelihood(mu, stats.norm.logpdf(mu, 0, 3), likelihood)
+    return {"mu": (exact.mean(), exact.sd())}
+
+
+def normal_law_of_both(n, noise, guess):
+    """Means and sds of mu and sd with the two sums taken as normal: for many records."""
+    axes = [np.linspace(m - 7 * s, m + 7 * s, 91) for m, s in guess]
+    mu, sd = np.meshgrid(*axes, indexing="ij")
+    z = np.linspace(-8, 8, 4001)
+    weight = stats.norm.pdf(z) * (z[1] - z[0])
+    log_p = np.full(mu.shape, -np.inf)
+    for i in np.ndindex(mu.shape):
+        if sd[i] <= 0:
+            continue
+        x = np.clip(mu[i] + sd[i] * z, -5, 5)
+        moments = np.array([x, x**2])
+        mean = n * moments @ weight
+        cov = n * ((moments * weight) @ moments.T) - np.outer(mean, mean) / n
+        # the first sum by quadrature, where it is not far from its mean and from its release
+        spread = np.sqrt(cov[0, 0])
+        t = np.linspace(-15, 15, 601)
+        first = np.sort(np.concatenate([mean[0] + spread * t / 2, n + noise * np.sinh(t / 2)]))
+        first = first[np.abs(first - mean[0]) < 8 * spread]
+        slope = cov[0, 1] / cov[0, 0]
+        rest = np.sqrt(cov[1, 1] - slope * cov[0, 1])
+        second = normal_plus_laplace(2.0 * n, mean[1] + slope * (first - mean[0]), rest, 5 * noise)
+        log_f = stats.norm.logpdf(first, mean[0], spread) - np.abs(n - first) / noise + second
+        top = log_f.max()
+        log_p[i] = top + np.log(np.trapezoid(np.exp(log_f - top), first))
+        log_p[i] += stats.norm.logpdf(mu[i], 0, 3) + stats.halfnorm.logpdf(sd[i], scale=2)
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+
+    def moments_of(x):
+        mean = float((p * x).sum())
+        return mean, float(np.sqrt((p * (x - mean) ** 2).sum()))
+
+    return {"mu": moments_of(mu), "sd": moments_of(sd)}
+
+
+def agreement(idata, n, noise, statistic):
+    """Distance of means from the exact ones, in Monte Carlo errors, and sds over exact ones."""
+    names = ["mu"] if statistic == "sum" else ["mu", "sd"]
+    draws = {name: column for (name, _), column in columns(idata, names).items()}
+    guess = [(float(x.mean()), float(x.std())) for x in draws.values()]
+    if statistic == "sum":
+        exact = (exact_of_sum if n <= 10_000 else normal_law_of_sum)(n, noise, guess[0])
+    elif n >= 10_000:
+        exact = normal_law_of_both(n, noise, guess)
+    else:
+        return {}
+    off = [abs(x.mean() - exact[name][0]) / error(x) for name, x in draws.items()]
+    ratios = [float(x.std()) / exact[name][1] for name, x in draws.items()]
+    furthest = max(ratios, key=lambda ratio: abs(np.log(ratio)))
+    return {"mean off, in errors": float(max(off)), "sd over exact": furthest}
 
 
 def row(n, noise, statistic):
-    idata, seconds = ours(n, noise, statistic)
-    rates, rhat = effective(idata, seconds, statistic)
+    names = ["mu"] if statistic == "sum" else ["mu", "sd"]
+    draws = int(np.clip(4e6 / n, 1000, 10_000))
+    own = by_step(build(n, noise, statistic), pmdp.RecordGibbs, 1000, draws)
+    own_rates, rhat = rates(own, names)
     result = {"records": n, "noise": noise, "statistic": statistic}
-    result |= {f"ours, {name} a second": rate for name, rate in rates.items()} | {"R-hat": rhat}
-    if statistic == "sum" and n <= 10_000:
-        result["mean off, in errors"], result["sd over exact"] = deviation(idata, n, noise)
-    best = 0.0
-    for peer, (largest, tune, draws) in PEERS.items():
-        if n > largest or (n > EVERY_NOISE_UP_TO and noise != 100):
+    result |= {f"ours, {name} a second": rate for name, rate in own_rates.items()}
+    result |= {"R-hat": rhat} | agreement(own[0], n, noise, statistic)
+    for peer, (largest, tune, peer_draws) in PEERS.items():
+        if n > largest:
             continue
         try:
-            if peer.startswith("nutpie"):
-                centred = peer.endswith(" centred")
-                found = by_nutpie(n, noise, statistic, centred, tune, draws)
-            else:
-                found = by_pymc(n, noise, statistic, peer.startswith("plain"), tune, draws)
+            found = run_peer(peer, n, noise, statistic, tune, peer_draws)
         except ImportError:
             continue
-        peer_rates, _ = effective(*found, statistic)
-        result[peer] = min(peer_rates.values())
-        best = max(best, result[peer])
-        if "sd" in rates and peer == "nutpie non-centred":
-            result["mean off, in errors"] = max(difference(idata, found[0], name) for name in rates)
-    if best:
-        result["times the best peer"] = min(rates.values()) / best
-    print(
-        {k: v if isinstance(v, str) else round(float(v), 3) for k, v in result.items()}, flush=True
-    )
+        result[peer] = min(rates(found, names)[0].values())
+        if "mean off, in errors" not in result and peer == "nutpie non-centred":
+            result["mean off, in errors"] = apart(own[0], found[0], names)
+    best = max((result[peer] for peer in PEERS if peer in result), default=None)
+    if best is not None:
+        result["times the best peer"] = min(own_rates.values()) / best
     return result
-
-
-def difference(one, other, name):
-    """Distance of two means in standard errors of both."""
-    a, b = (np.asarray(idata.posterior[name]) for idata in (one, other))
-    error = np.hypot(*(x.std() / np.sqrt(float(az.ess(x))) for x in (a, b)))
-    return float(abs(a.mean() - b.mean()) / error)
 
 
 def plot(rows, path):
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), sharey=True, layout="constrained")
     for axis, statistic in zip(axes, STATISTICS, strict=True):
         for i, n in enumerate(SIZES):
             cells = [r for r in rows if r["records"] == n and r["statistic"] == statistic]
@@ -170,12 +180,20 @@ def plot(rows, path):
                 axis.plot(*zip(*best, strict=True), "x--", color=f"C{i}", alpha=0.6)
         axis.set(xscale="log", yscale="log", xlabel="scale of the noise", title=statistic)
     axes[0].set_ylabel("effective draws per CPU second")
-    axes[1].legend(title="ours (o), best peer (x)", fontsize="small")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, title="ours (o),\nbest peer (x)", loc="outside right center", frameon=False
+    )
     figure.savefig(path, dpi=120)
 
 
 def main() -> list[dict]:
     warnings.filterwarnings("ignore")
-    rows = [row(n, noise, s) for s in STATISTICS for n in SIZES for noise in NOISES]
+    rows = [
+        kept("mixing", f"{s} {n} {noise}", lambda n=n, noise=noise, s=s: row(n, noise, s))
+        for s in STATISTICS
+        for n in SIZES
+        for noise in NOISES
+    ]
     plot(rows, Path(__file__).parents[1] / "docs" / "mixing.png")
     return rows

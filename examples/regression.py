@@ -21,16 +21,16 @@ MEAN = (0.9, -1.17)
 def sums(x, y):
     """x'y, y'y and the unique entries of x'x less the number of records; NumPy or PyTensor."""
     x, y = pmdp.clamp(x, -BOUND, BOUND) / BOUND, pmdp.clamp(y, -BOUND, BOUND) / BOUND
-    design = pt.concatenate([pt.ones((N, 1)), x], axis=1)
+    design = pt.concatenate([pt.ones_like(x[:, :1]), x], axis=1)
     products = (design.T @ design)[np.triu_indices(3)][1:]
     return pt.concatenate([design.T @ y, (y**2).sum()[None], products])
 
 
-def build(released, epsilon, mean=MEAN):
+def build(released, epsilon, mean=MEAN, n=N):
     with pm.Model() as model:
         beta = pm.Normal("beta", 0, 2, shape=3)
-        x = pm.MvNormal("x", np.asarray(mean), np.eye(2), shape=(N, 2))
-        y = pm.Normal("y", beta[0] + x @ beta[1:], VARIANCE**0.5, shape=N)
+        x = pm.MvNormal("x", np.asarray(mean), np.eye(2), shape=(n, 2))
+        y = pm.Normal("y", beta[0] + x @ beta[1:], VARIANCE**0.5, shape=n)
         noise = pmdp.Laplace(epsilon=epsilon, sensitivity=SENSITIVITY)
         pmdp.Privatized("sums", sums(x, y), noise, observed=pm.Data("released", released))
     return model

@@ -26,6 +26,8 @@ from pymc_dp.kernels.cholesky import normal_from_precision
 
 __all__ = ["make_conjugate_draw"]
 
+#: two points so far apart that one term of a gradient rules at each, whatever the data's unit
+LOW, HIGH = 1e-30, 1e30
 #: keeps a draw that underflows away from the edge of its support
 TINY = 1e-300
 
@@ -74,7 +76,7 @@ def _two_points(
 
 def _gamma(gradient: Callable[..., Any], k: int) -> Callable[..., None]:
     terms = inner(lambda x: (1 / x, -1.0))
-    coefficients = _two_points(gradient, terms, 1.0, 2.0)
+    coefficients = _two_points(gradient, terms, LOW, HIGH)
 
     @inner
     def draw(rng, x, theta, given, table):  # type: ignore[no-untyped-def]
@@ -87,7 +89,7 @@ def _gamma(gradient: Callable[..., Any], k: int) -> Callable[..., None]:
 
 def _inverse_gamma(gradient: Callable[..., Any], k: int) -> Callable[..., None]:
     terms = inner(lambda x: (-1 / x, 1 / x**2))
-    coefficients = _two_points(gradient, terms, 1.0, 2.0)
+    coefficients = _two_points(gradient, terms, LOW, HIGH)
 
     @inner
     def draw(rng, x, theta, given, table):  # type: ignore[no-untyped-def]

@@ -50,13 +50,25 @@ def describe_update(model: pm.Model, rv: Any) -> str:
 
 
 def children(model: pm.Model, rv: Any) -> list[Any]:
-    """Variables and potentials of a model whose log-density uses a variable directly."""
+    """Variables and potentials of a model whose log-density moves with a variable.
+
+    Besides those that use it directly: where the support of a record depends on it, as in
+    ``pm.Uniform("x", 0, rv)``, steps hold the record's position in that support, so that the
+    record moves along, and with it what uses the record.
+    """
     found = [
         other
         for other in model.basic_RVs
         if other is not rv and rv in direct_inputs(other.owner.inputs, model.basic_RVs)
     ]
-    return found + [p for p in model.potentials if rv in direct_inputs([p], model.basic_RVs)]
+    along = []
+    for other in found:
+        transform = model.rvs_to_transforms.get(other)
+        if transform is not None:
+            natural = transform.backward(model.rvs_to_values[other], *other.owner.inputs)
+            along += children(model, other) if rv in direct_inputs([natural], [rv]) else []
+    found += [p for p in model.potentials if rv in direct_inputs([p], model.basic_RVs)]
+    return list(dict.fromkeys([*found, *along]))
 
 
 @dataclass(frozen=True)

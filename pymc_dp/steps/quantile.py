@@ -15,11 +15,12 @@ def _walk(u: float, x: float, cdf: float, pmf: float, a: float, b: float) -> flo
     """Smallest k with F(k) >= u, from F and the mass at x."""
     k = x
     while cdf < u:
-        k += 1.0
-        pmf *= a + b / k
-        cdf += pmf
-        if not pmf > 1e-18:  # beyond what F can resolve
+        above = pmf * (a + b / (k + 1.0))
+        if not above > 1e-17 * cdf:  # beyond what F can resolve, or the largest count there is
             return k
+        k += 1.0
+        pmf = above
+        cdf += pmf
     while k > 0.0 and cdf - pmf >= u:
         cdf -= pmf
         pmf /= a + b / k
@@ -29,6 +30,8 @@ def _walk(u: float, x: float, cdf: float, pmf: float, a: float, b: float) -> flo
 
 class CountQuantile(ScalarOp):
     """Walk from a value to the quantile of a count.
+
+    The value must be near the quantile: far out the mass underflows, and with it every next one.
 
     The family is Panjer's: masses follow p(k) = p(k - 1) (a + b / k). That is the Poisson
     distribution with a = 0, b = mu; the binomial with a = -p / (1 - p), b = -a (n + 1); the
@@ -48,7 +51,7 @@ class CountQuantile(ScalarOp):
 
 @register_funcify_and_cache_key(CountQuantile)
 def _funcify(op: CountQuantile, **kwargs: Any) -> tuple[Any, str]:
-    return numba_njit(_walk), "pymc_dp.CountQuantile.1"
+    return numba_njit(_walk), "pymc_dp.CountQuantile.2"
 
 
 #: ``count_quantile(u, x, cdf, pmf, a, b)``: `cdf` and `pmf` are those at x

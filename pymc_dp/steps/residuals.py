@@ -12,8 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytensor.tensor as pt
+from pymc.distributions.continuous import WeibullBetaRV
+from pymc.distributions.discrete import DiscreteUniformRV
 from pymc.logprob.abstract import _icdf, _logcdf, _logprob
+from pymc.vartypes import continuous_types
 from pytensor.tensor.random import basic as rvs
 from pytensor.tensor.random.op import RandomVariable
 
@@ -40,6 +44,15 @@ def _scale(position: int) -> Rule:
 
 def _uniform(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
     return new[0] + (new[1] - new[0]) / (old[1] - old[0]) * (x - old[0])
+
+
+def _power(alpha: int, scale: int) -> Rule:
+    """Families with u a function of (x / scale)^alpha."""
+
+    def moved(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
+        return new[scale] * (x / old[scale]) ** (old[alpha] / new[alpha])
+
+    return moved
 
 
 def _log_normal(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
@@ -80,6 +93,11 @@ def _bernoulli(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
     return pt.gt(u, 1 - new_p)
 
 
+def _discrete_uniform(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
+    u = (x - old[0] + v) / (old[1] - old[0] + 1)
+    return pt.minimum(new[0] + pt.floor(u * (new[1] - new[0] + 1)), new[1])
+
+
 def _categorical(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
     [p], [new_p] = old, new
     k = pt.arange(p.shape[-1])
@@ -93,18 +111,34 @@ def _geometric(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
     return pt.maximum(pt.ceil(log_survival / pt.log1p(-new[0])), 1)
 
 
-def _count(op: Any, recursion: Callable[..., tuple[Any, Any]]) -> CountRule:
-    """Keep u of a count whose masses follow p(k) = p(k - 1) (a + b / k)."""
+def _count(op: Any, family: Callable[..., tuple[Any, ...]]) -> CountRule:
+    """Keep u of a count whose masses follow p(k) = p(k - 1) (a + b / k).
+
+    ``family(*parameters)`` gives a, b, mean, variance and the largest count.
+    """
 
     def moved(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
         u = _cdf(op, x, old) - (1 - v) * _pmf(op, x, old)
-        return count_quantile(u, x, _cdf(op, x, new), _pmf(op, x, new), *recursion(*new))
+        a, b, mean, variance, largest = family(*new)
+        # start where a normal distribution has its quantile; 1 - u is resolved up to 8.3 sd
+        score = pt.minimum(-(2**0.5) * pt.erfcinv(2 * u), 8.3)
+        near = pt.clip(pt.floor(mean + pt.sqrt(variance) * score), 0.0, largest)
+        return count_quantile(u, near, _cdf(op, near, new), _pmf(op, near, new), a, b)
 
     return moved
 
 
-def _panjer_binomial(n: Any, p: Any) -> tuple[Any, Any]:
-    return -p / (1 - p), (n + 1) * p / (1 - p)
+def _poisson(mu: Any) -> tuple[Any, ...]:
+    return pt.zeros_like(mu), mu, mu, mu, np.inf
+
+
+def _binomial(n: Any, p: Any) -> tuple[Any, ...]:
+    odds = p / (1 - p)
+    return -odds, (n + 1) * odds, n * p, n * p * (1 - p), n
+
+
+def _negative_binomial(n: Any, p: Any) -> tuple[Any, ...]:
+    return 1 - p, (n - 1) * (1 - p), n * (1 - p) / p, n * (1 - p) / p**2, np.inf
 
 
 #: for every operation its rule and the parameters that must stay as they are
@@ -119,17 +153,20 @@ _RULES: dict[type, tuple[Rule, tuple[int, ...]]] = {
     rvs.LogNormalRV: (_log_normal, ()),
     rvs.MvNormalRV: (_mv_normal, ()),
     rvs.NormalRV: (_location_scale(0, 1), ()),
+    rvs.ParetoRV: (_power(0, 1), ()),
     rvs.StudentTRV: (_location_scale(1, 2), (0,)),
     rvs.UniformRV: (_uniform, ()),
+    WeibullBetaRV: (_power(0, 1), ()),
 }
 #: the same for counts and categories: ``make(op)`` gives the rule
 _COUNT_RULES: dict[type, Callable[[Any], CountRule]] = {
     rvs.BernoulliRV: lambda op: _bernoulli,
-    rvs.BinomialRV: lambda op: _count(op, _panjer_binomial),
+    rvs.BinomialRV: lambda op: _count(op, _binomial),
     rvs.CategoricalRV: lambda op: _categorical,
+    DiscreteUniformRV: lambda op: _discrete_uniform,
     rvs.GeometricRV: lambda op: _geometric,
-    rvs.NegBinomialRV: lambda op: _count(op, lambda n, p: (1 - p, (n - 1) * (1 - p))),
-    rvs.PoissonRV: lambda op: _count(op, lambda mu: (pt.zeros_like(mu), mu)),
+    rvs.NegBinomialRV: lambda op: _count(op, _negative_binomial),
+    rvs.PoissonRV: lambda op: _count(op, _poisson),
 }
 
 
@@ -156,8 +193,7 @@ def rule_for(rv: Any, moving: Callable[[Any], bool]) -> Rule | CountRule | None:
         known, fixed = _RULES[type(op)]
         params = op.dist_params(rv.owner)
         rule = None if any(moving(params[i]) for i in fixed) else known
-    known_functions = type(op) in _logcdf.registry and type(op) in _icdf.registry
-    if rule is None and known_functions and isinstance(op, RandomVariable):
+    if rule is None and _has_functions(rv):
         rule = _through_cdf(op)
     if rule is None:
         return None
@@ -168,3 +204,13 @@ def rule_for(rv: Any, moving: Callable[[Any], bool]) -> Rule | CountRule | None:
         return rule(pt.cast(x, "float64"), *doubled, *v)
 
     return in_double
+
+
+def _has_functions(rv: Any) -> bool:
+    """Whether PyMC knows the distribution function of a continuous variable, and its inverse."""
+    op = rv.owner.op
+    known = type(op) in _logcdf.registry and type(op) in _icdf.registry
+    if not known or rv.dtype not in continuous_types:
+        return False
+    signature = getattr(op, "extended_signature", None) or ""
+    return isinstance(op, RandomVariable) or signature.startswith("[rng],[size],")

@@ -31,6 +31,8 @@ from tests.sampling import draw, fewest_effective, values
         (pm.HalfNormal, (0.5,), (3.0,)),
         (pm.Gamma, (2.5, 1.0), (2.5, 4.0)),
         (pm.LogNormal, (0.5, 2.0), (-1.0, 0.3)),
+        (pm.Weibull, (0.5, 2.0), (1.5, 0.3)),
+        (pm.Pareto, (2.0, 1.0), (3.0, 2.0)),
         (lambda: None, (), ()),
     ],
     ids=lambda v: getattr(v, "__name__", None),
@@ -73,7 +75,8 @@ def test_rule_of_the_multivariate_normal_keeps_the_whitened_residual():
     [
         (pm.Gamma, (2.5, 1.0), (4.0, 2.0)),  # a shape that moves goes through the quantile
         (pm.Beta, (2.5, 1.0), (4.0, 2.0)),
-        (pm.Pareto, (2.0, 1.0), (3.0, 2.0)),
+        (pm.HalfCauchy, (2.0,), (3.0,)),
+        (pm.Kumaraswamy, (2.0, 1.0), (3.0, 2.0)),
         (pm.InverseGamma, (3.0, 1.0), (4.0, 2.0)),
     ],
 )
@@ -94,10 +97,16 @@ def test_other_families_go_through_the_distribution_function(family, old, new):
     [
         (stats.poisson(3.0), stats.poisson(5.5)),
         (stats.poisson(60.0), stats.poisson(3.0)),
+        # so far away that the mass at the old value is nil
+        (stats.poisson(3.0), stats.poisson(60.0)),
+        (stats.poisson(1e6), stats.poisson(1.1e6)),
+        (stats.binom(5000, 0.1), stats.binom(5000, 0.9)),
+        (stats.nbinom(2, 0.001), stats.nbinom(3, 0.9)),
         (stats.binom(10, 0.2), stats.binom(10, 0.7)),
         (stats.nbinom(4, 0.3), stats.nbinom(2, 0.6)),
         (stats.geom(0.2), stats.geom(0.7)),
         (stats.bernoulli(0.2), stats.bernoulli(0.7)),
+        (stats.randint(0, 8), stats.randint(2, 31)),
     ],
     ids=lambda d: f"{d.dist.name}{d.args}",
 )
@@ -108,6 +117,7 @@ def test_counts_keep_a_randomised_residual(before, after):
         "nbinom": lambda n, p: pm.NegativeBinomial.dist(n=n, p=p),
         "geom": pm.Geometric,
         "bernoulli": pm.Bernoulli,
+        "randint": lambda low, high: pm.DiscreteUniform.dist(low, high - 1),
     }[before.dist.name]
     make = getattr(family, "dist", family)
     rvs = [make(*d.args) for d in (before, after)]
@@ -224,18 +234,18 @@ def test_where_the_plain_sampler_does_not_move(upper, scale, released, prior_sd,
 
 
 def test_records_that_stay_enter_the_ratio():
-    # y is discrete and has no rule; x moves under it: false-alarm rate 1e-5
+    # y, a mixture, has no rule; x moves under it: false-alarm rate 1e-5
     n, released, scale = 3, 3.0, 0.2
     with pm.Model() as model:
         mu = pm.Normal("mu", 0, 2)
         x = pm.Normal("x", mu, 1, shape=n)
-        y = pm.Bernoulli("y", logit_p=2 * x, shape=n)
+        y = pm.ZeroInflatedBinomial("y", psi=pm.math.sigmoid(2 * x), n=1, p=0.5, shape=n)
         pmdp.Privatized("s", y.sum() + 0 * x.sum(), pmdp.Laplace(scale=scale), observed=released)
     grid = np.linspace(-9, 9, 361)
     nodes = np.linspace(-10, 10, 2001)
     share = np.array(
         [
-            integrate.simpson(special.expit(2 * (m + nodes)) * stats.norm.pdf(nodes), x=nodes)
+            integrate.simpson(special.expit(2 * (m + nodes)) * stats.norm.pdf(nodes) / 2, x=nodes)
             for m in grid
         ]
     )
@@ -245,6 +255,38 @@ def test_records_that_stay_enter_the_ratio():
     )
     exact = oracles.posterior_from_likelihood(grid, stats.norm.logpdf(grid, 0, 2), likelihood)
     assert_same_distribution(values(draw(model), "mu"), exact.cdf)
+
+
+def test_support_that_moves_with_a_parameter():
+    # two uniform records have a triangular sum; false-alarm rate 1e-5
+    released, scale = 3.0, 0.5
+    with pm.Model() as model:
+        top = pm.Gamma("top", 3, 1)
+        x = pm.Uniform("x", 0, top, shape=2)
+        pmdp.Privatized("s", x.sum(), pmdp.Laplace(scale=scale), observed=released)
+    grid = np.linspace(0.01, 25, 1500)
+    share = np.linspace(0, 2, 2001)
+    noise = stats.laplace.logpdf(released, grid[:, None] * share, scale)
+    density = np.minimum(share, 2 - share) * np.exp(noise)
+    likelihood = np.log(integrate.simpson(density, x=share, axis=1))
+    exact = oracles.posterior_from_likelihood(grid, stats.gamma.logpdf(grid, 3), likelihood)
+    assert_same_distribution(values(draw(model), "top"), exact.cdf)
+
+
+def test_counts_with_a_wide_posterior():
+    # the rate moves by many of a count's standard deviations; false-alarm rate 1e-5
+    released, scale = 900.0, 300.0
+    with pm.Model() as model:
+        rate = pm.Gamma("rate", 3, 0.01)
+        x = pm.Poisson("x", rate, shape=3)
+        pmdp.Privatized("s", x.sum(), pmdp.Laplace(scale=scale), observed=released)
+    grid = np.linspace(1, 2000, 1000)
+    total = np.arange(8000)
+    log_p = stats.poisson.logpmf(total, 3 * grid[:, None]) - np.abs(released - total) / scale
+    exact = oracles.posterior_from_likelihood(
+        grid, stats.gamma.logpdf(grid, 3, scale=100), special.logsumexp(log_p, axis=1)
+    )
+    assert_same_distribution(values(draw(model), "rate"), exact.cdf)
 
 
 def test_learned_while_tuning_and_frozen_afterwards():

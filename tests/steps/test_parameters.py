@@ -217,12 +217,35 @@ K = np.array([0, 3, 1, 2])
             stats.invgamma(3 + 2, scale=2 + np.sum((X - 0.5) ** 2) / 2),
         ),
         (
+            conditioned(
+                lambda n: pm.InverseGamma(n, 3, 2e16),
+                lambda n, t: pm.Normal(n, 0, pt.sqrt(t), shape=4),
+            ),
+            {"x": 1e8 * X},
+            stats.invgamma(3 + 2, scale=2e16 + np.sum((1e8 * X) ** 2) / 2),
+        ),
+        (
+            conditioned(
+                lambda n: pm.Gamma(n, 3, 1e-14), lambda n, t: pm.Exponential(n, t, shape=4)
+            ),
+            {"x_log__": np.log(1e-14 * X)},
+            stats.gamma(3 + 4, scale=1 / (1e-14 * (1 + X.sum()))),
+        ),
+        (
             conditioned(share, lambda n, t: pm.Binomial(n, 5, t, shape=4)),
             {"x": K},
             stats.beta(2 + K.sum(), 3 + 20 - K.sum()),
         ),
     ],
-    ids=["normal", "variance of mean and records", "gamma", "inverse gamma", "beta"],
+    ids=[
+        "normal",
+        "variance of mean and records",
+        "gamma",
+        "inverse gamma",
+        "large numbers",
+        "small numbers",
+        "beta",
+    ],
 )
 def test_draws_follow_the_closed_form(build, records, exact):
     # draws are independent; false-alarm rate 1e-5
