@@ -91,19 +91,17 @@ class CompiledBlock:
             self.swaps = Swaps(model, block, per_record[0], packing)
         elementwise = self.mechanisms if self.joint is None else []
         self.densities = tuple(dict.fromkeys(m.log_density for m in elementwise))
-        sizes = [int(np.prod(shape)) for shape in self.shapes]
         #: noise parameter and position of the density for every component of the releases
-        self.noise = np.concatenate(
-            [np.zeros(0)]
-            + [
-                np.broadcast_to(m.noise, shape).ravel()
-                for m, shape in zip(elementwise, self.shapes, strict=False)
-            ]
-        )
-        self.kind = np.repeat(
-            [self.densities.index(m.log_density) for m in elementwise] or [0],
-            sizes if elementwise else [0],
-        ).astype(np.int64)
+        self.noise, self.kind = self._components(elementwise)
+
+    def _components(
+        self, mechanisms: Sequence[Any]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        noise, kind = [np.zeros(0)], [np.zeros(0, dtype=np.int64)]
+        for mechanism, shape in zip(mechanisms, self.shapes, strict=False):
+            noise.append(np.broadcast_to(mechanism.noise, shape).ravel())
+            kind.append(np.full(noise[-1].size, self.densities.index(mechanism.log_density)))
+        return np.concatenate(noise), np.concatenate(kind)
 
     def key(self) -> str | None:
         """Name of the compiled moves, for the cache on disk."""

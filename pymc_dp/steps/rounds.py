@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pymc.blocking import PointType
 from pymc.step_methods.state import DataClassState, dataclass_state
 
-from pymc_dp.kernels.arrays import Part, make_rounds
+from pymc_dp.kernels.arrays import Arrays, Part, make_rounds
 from pymc_dp.kernels.compiled import source_key
 from pymc_dp.records import RecordBlock
 from pymc_dp.steps.compiled_block import CompiledBlock
@@ -173,31 +173,24 @@ class Rounds:
         untouched = self._check_untouched(point)
         if not (untouched and self._ahead.left and tune == self._ahead.tune):
             self._at_once = min(2 * self._at_once, self._most_at_once) if untouched else 1
-            self._run(point, rng, tuning, tune, times)
+            arrays = self._arrays(point, tuning)
+            self._ahead = _Ahead.room(self._at_once, arrays, tune)
+            self.run(rng, tune, times, self.every, *self._ahead.arrays, *arrays)
         theta, table, tuning.report[:] = self._ahead.next()
-        self.last = self.packing.point_of(point, theta, table)
-        return self.last
+        new = self.packing.point_of(point, theta, table)
+        self.last = dict(new)  # the caller may change the other
+        return new
 
-    def _run(
-        self,
-        point: PointType,
-        rng: np.random.Generator,
-        tuning: Tuning,
-        tune: bool,
-        times: int,
-    ) -> None:
+    def _arrays(self, point: PointType, tuning: Tuning) -> Arrays:
+        """Lay a point out for the kernel."""
         pack = self.packing
         given = pack.given_of(point)
         if self.components is None or (self.records is not None and self.records.free_release):
             self.components = (np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64))
             if (block := self.records) is not None:
                 self.components = (block.released_values(given), block.noise, block.kind)
-        theta, table = pack.theta_of(point), pack.table_of(point)
-        learning = [getattr(tuning, name) for name in _LEARNED]
-        ahead = _Ahead.room(self._at_once, theta, table, tune)
-        arrays = (theta, given, table, *self.components, *learning)
-        self.run(rng, tune, times, self.every, *ahead.arrays, *arrays)
-        self._ahead = ahead
+        learned = [getattr(tuning, name) for name in _LEARNED]
+        return Arrays(pack.theta_of(point), given, pack.table_of(point), *self.components, *learned)
 
     def _check_untouched(self, point: PointType) -> bool:
         """Whether nothing moved since the last step; records must not have."""
@@ -228,8 +221,8 @@ class _Ahead:
         return cls((np.zeros(0),), False)
 
     @classmethod
-    def room(cls, draws: int, theta: Any, table: Any, tune: bool) -> _Ahead:
-        shapes = (theta.shape, table.shape, (2,))
+    def room(cls, draws: int, of: Arrays, tune: bool) -> _Ahead:
+        shapes = (of.theta.shape, of.table.shape, of.report.shape)
         return cls(tuple(np.empty((draws, *shape)) for shape in shapes), tune)
 
     @property
