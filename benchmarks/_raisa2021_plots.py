@@ -31,7 +31,8 @@ def plot_comparison(rows, path):
             line[1].plot(x, [r["mean_error"] for r in some], "o-", color=colour, label=method)
         line[0].set(title=f"{model}: MMD", xlabel="epsilon", ylim=(0, None))
         line[1].set(title=f"{model}: error of the mean", xlabel="epsilon", ylim=(0, None))
-        line[0].legend(fontsize=8)
+        line[0].set_ylim(0, 1.45 * line[0].get_ylim()[1])  # room for the legend
+        line[0].legend(fontsize=8, ncols=2, loc="upper right")
         line[1].legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=80)
