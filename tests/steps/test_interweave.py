@@ -324,11 +324,13 @@ def test_records_are_swept_in_some_rounds_where_parameters_reach_the_whole_stati
     every = step.blocks[0].every
     assert every > 1
     step.setup_chain(1, 0, 10 * every)
-    point, residuals, accept = model.initial_point(), [], []
+    point, residuals, places, accept = model.initial_point(), [], [], []
     for _ in range(10 * every):
         point, [stats] = step.step(point)
         residuals.append(np.diff(point["x"]))  # which moves of mu and of both together keep
+        places.append(point["x"].mean())
         accept.append(stats["accept"])
+    assert np.all(np.abs(np.diff(places)) > 1e-9)  # records move along in every round
     changes = [not np.allclose(a, b) for a, b in pairwise(residuals)]
     assert sum(changes) == 9
     assert all(changes[every - 1 :: every])
