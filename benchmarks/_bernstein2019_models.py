@@ -80,14 +80,20 @@ class Runner:
                 pm.set_data({"second": moments.second, "covariance": moments.covariance})
         start = time.process_time()
         self.step.setup_chain(np.random.default_rng(seed), tune, draws)
-        point = self.model.initial_point()
+        self.point = self.model.initial_point()
+        for _ in range(tune):
+            self.point, _ = self.step.step(self.point)
+        self.step.stop_tuning()
+        out, _ = self.go_on(draws)
+        return out, time.process_time() - start
+
+    def go_on(self, draws):
+        """More draws of the same chain, and CPU seconds."""
+        start = time.process_time()
         out = np.empty((draws, 3))
-        for i in range(-tune, draws):
-            if i == 0:
-                self.step.stop_tuning()
-            point, _ = self.step.step(point)
-            if i >= 0:
-                out[i] = *point["theta"], np.exp(point["sigma2_log__"])
+        for i in range(draws):
+            self.point, _ = self.step.step(self.point)
+            out[i] = *self.point["theta"], np.exp(self.point["sigma2_log__"])
         return out, time.process_time() - start
 
 

@@ -40,12 +40,13 @@ from pymc_dp.regression import (
 
 CELLS = tuple((epsilon, n) for epsilon in (0.1, 1.0, 0.01) for n in (10, 100, 1000))
 NAMES = ("slope", "intercept", "sigma2")
-METHODS = ("update", "prior", "noisy", "naive", "non-private")
-#: on request: `paper`, the update variant by the paper's loop, many seconds a trial; `records`,
-#: latent records (MCMC-Ind), which compiles for a minute for each n and epsilon
-MOST_RECORDS = 100
-#: draws and tuning; the paper's loop as in section 4.1
-LENGTHS = {"paper": (20_000, 5000), "records": (500, 500)}
+#: `records` are latent records (MCMC-Ind); on request also `paper`, the update variant by the
+#: paper's loop, many seconds a trial
+METHODS = ("update", "prior", "noisy", "records", "naive", "non-private")
+#: draws and tuning of the paper's loop, as in section 4.1; of the others, draws until there are
+#: enough effective ones
+PAPER_LENGTH = (20_000, 5000)
+TUNE, DRAWS, MOST_DRAWS, ENOUGH = 300, 400, 8000, 150
 BATCH = 10
 
 
@@ -64,14 +65,31 @@ def one_trial(runner, method, n, epsilon, trial):
         row["ess"] = float(len(draws))
     else:
         moments = released_moments(x, share, rng) if method == "noisy" else None
-        length, tune = LENGTHS.get(method, (200, 250))
-        draws, row["s"] = runner.run(released, seed, moments, length, tune)
-        row["ess"] = min(float(az.ess(draws[None, :, k])) for k in range(3))
+        if method == "paper":
+            draws, row["s"] = runner.run(released, seed, moments, *PAPER_LENGTH)
+            row["ess"] = effective(draws)
+        else:
+            draws, row["s"], row["ess"] = run_until_enough(runner, released, seed, moments)
+        row["draws"] = len(draws)
     low, high = np.quantile(draws, [0.025, 0.975], axis=0)
     row["u"] = (draws < truth).mean(axis=0).tolist()
     row["covered"] = ((low <= truth) & (truth <= high)).tolist()
     row["mmd"] = pmdp.mmd(draws[:: max(1, len(draws) // 400)], exact[::5])
     return row
+
+
+def effective(draws):
+    """Effective draws of the worst parameter."""
+    return min(float(az.ess(draws[None, :, k])) for k in range(3))
+
+
+def run_until_enough(runner, released, seed, moments):
+    """Draws, CPU seconds and effective draws of a chain that goes on until it has enough."""
+    draws, seconds = runner.run(released, seed, moments, DRAWS, TUNE)
+    while (found := effective(draws)) < ENOUGH and len(draws) < MOST_DRAWS:
+        more, spent = runner.go_on(len(draws))
+        draws, seconds = np.concatenate([draws, more]), seconds + spent
+    return draws, seconds, found
 
 
 def runner_of(method, n, epsilon):
@@ -96,8 +114,6 @@ def calibration(trials, folder=None, methods=METHODS, cells=CELLS):
     for first in range(0, trials, BATCH):
         for method in methods:
             for epsilon, n in cells:
-                if method == "records" and n > MOST_RECORDS:
-                    continue
                 for trial in range(first, min(first + BATCH, trials)):
                     if (epsilon, n, method, trial) in done:
                         continue

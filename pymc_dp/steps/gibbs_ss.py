@@ -176,7 +176,7 @@ class GibbsSS(BlockedStep):
             block.read_release()
         self.variances = [block.first_variances() for block in self.blocks]
         if self.nuts is not None:
-            self.nuts.setup_chain(self.rng.spawn(1)[0], tune, draws)
+            self.nuts.setup_chain(self.rng.spawn(1)[0], tune)
 
     def stop_tuning(self) -> None:
         """Stop adapting NUTS."""

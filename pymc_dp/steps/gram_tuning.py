@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pymc_dp.kernels.gram import Rows, coordinates
 from pymc_dp.kernels.gram_moves import bartlett, whitened, whitening
 from pymc_dp.kernels.normal_x import Priors, Proposal, Releases, State, row_moments
+from pymc_dp.steps.dual_averaging import DualAveraging
 
 __all__ = ["GramTuning"]
 
@@ -37,13 +38,10 @@ class GramTuning:
     sums: Array  # of the whitened coordinates, and of their squares
     tune: int
     active: bool
-    step_size: float = 0.5
+    step: DualAveraging
     count: int = 0
     window_start: int = 0
     seen: int = 0  # coordinates in the sums
-    log_average: float = 0.0
-    gap: float = 0.0
-    centre: float = 0.0
 
     @classmethod
     def start(cls, releases: Releases, priors: Priors, tune: int) -> GramTuning:
@@ -59,6 +57,7 @@ class GramTuning:
             sums=np.zeros((2, holders + 1, p, p)),
             tune=tune,
             active=tune > 0,
+            step=DualAveraging(0.5, TRAJECTORY),
         )
 
     def first_matrices(self, rng: np.random.Generator, releases: Releases) -> Array:
@@ -75,13 +74,12 @@ class GramTuning:
 
     def freeze(self) -> None:
         """End of tuning."""
-        if self.active and self.count > self.window_start:
-            self.step_size = float(np.exp(self.log_average))
+        self.step.freeze()
         self.active = False
 
     def n_leapfrog(self, rng: np.random.Generator) -> int:
         """Random number of leapfrog steps, about a quarter turn."""
-        longest = TRAJECTORY / self.step_size
+        longest = TRAJECTORY / self.step.step_size
         return int(np.clip(np.ceil(longest * rng.uniform(0.5, 1.0)), 1, MOST_LEAPFROG))
 
     def proposal(self, rng: np.random.Generator, hamiltonian: bool = True) -> Proposal:
@@ -91,7 +89,7 @@ class GramTuning:
             self.B,
             self.B_inverse,
             self.W,
-            self.step_size * rng.uniform(0.9, 1.1),
+            self.step.step_size * rng.uniform(0.9, 1.1),
             self.n_leapfrog(rng),
             self.degrees,
         )
@@ -111,7 +109,7 @@ class GramTuning:
             pull = (target - accept) * 5 / self.count**0.6
             self.degrees = np.maximum(self.degrees * np.exp(pull), len(self.B) + 1.0)
             return
-        self._learn_step_size(float(accept[0]), target)
+        self.step.learn(float(accept[0]), target)
         self.moments += state.S.sum(axis=0)
         moments = row_moments(state.mean, state.cov, releases.first)
         q = coordinates(state.S, moments, releases.n, self.B_inverse)
@@ -125,7 +123,7 @@ class GramTuning:
                 self.moments, self.sums = np.zeros_like(self.moments), np.zeros_like(self.sums)
                 self.seen = 0
                 self.window_start = self.count
-                self.centre, self.gap = np.log(2 * self.step_size), 0.0
+                self.step.restart(near=2 * self.step.step_size)
 
     def _learn_axes(self, releases: Releases, priors: Priors) -> None:
         length = self.count - self.window_start
@@ -140,16 +138,6 @@ class GramTuning:
         # shrunk towards what the curvature says, as Stan does for its metric
         variance = (length * variance + 5) / (length + 5)
         self.W = self.W * np.sqrt(np.moveaxis(variance, 0, -1))[:, :, None, :]
-
-    def _learn_step_size(self, accept: float, target: float) -> None:
-        """Dual averaging (Hoffman & Gelman 2014, section 3.2)."""
-        t = self.count - self.window_start
-        weight = 1 / (t + 10)
-        self.gap = (1 - weight) * self.gap + weight * (target - accept)
-        log_step = self.centre - np.sqrt(t) / 0.05 * self.gap
-        share = t**-0.75
-        self.log_average = share * log_step + (1 - share) * self.log_average
-        self.step_size = float(np.exp(np.clip(log_step, -12, np.log(TRAJECTORY))))
 
 
 def _noise_variance(noise: Array, laplace: NDArray[np.bool_]) -> Array:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -10,29 +12,42 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.blocking import PointType
-from pymc.model.core import ValueGradFunction
 from pymc.step_methods.state import DataClassState, WithSamplingState, dataclass_state
-from pytensor.graph.traversal import ancestors, explicit_graph_inputs
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.kernels.compiled import source_key
+from pymc_dp.kernels.nuts import (
+    ACCEPT,
+    DIVERGING,
+    DOUBLINGS,
+    LEAPS,
+    LOG_DENSITY,
+    make_nuts,
+)
+from pymc_dp.steps.nuts_tuning import NUTSTuning
+from pymc_dp.steps.packing import Packing, graph_key
 from pymc_dp.steps.statistics_block import StatisticsBlock
 
 __all__ = ["ParameterNUTS"]
 
+Array = NDArray[np.float64]
+
 
 @dataclass_state
 class ParameterNUTSState(DataClassState):
-    """State of the step inside."""
+    """What was learned while tuning."""
 
-    step: Any
+    tuning: NUTSTuning
 
 
 class ParameterNUTS(WithSamplingState):
-    """PyMC's NUTS on the parameters' conditional density, and changes of coefficients' signs.
+    """NUTS on the parameters' conditional density, and changes of coefficients' signs.
 
-    Where X'y is noisier than y'y, the size of a coefficient is known better than its sign: the
-    posterior has several modes between which no trajectory passes. With the statistics integrated
-    out, each move is followed by a Metropolis step that turns one coefficient round, or all.
+    A move is one compiled call. Where X'y is noisier than y'y, the size of a coefficient is known
+    better than its sign: the posterior has several modes between which no trajectory passes. With
+    the statistics integrated out, each move is followed by a Metropolis step that turns one
+    coefficient round, or all.
 
     Parameters
     ----------
@@ -63,13 +78,13 @@ class ParameterNUTS(WithSamplingState):
         compile_kwargs: dict[str, Any] | None,
         rng: np.random.Generator,
     ) -> None:
+        self.target_accept, self.rng = target_accept, rng
         self.variance_names = [block.variance_name for block in blocks]
         point = dict(model.initial_point() if initial_point is None else initial_point)
-        variances = {}
         terms = []
         for block in blocks:
             variance = pt.vector(block.variance_name, shape=(len(block.noise),), dtype="float64")
-            variances[variance] = block.first_variances()
+            point[block.variance_name] = block.first_variances()
             given = model.rvs_to_values[block.rv]
             terms.append(block.log_marginal(variance) if collapsed else block.log_likelihood(given))
         skipped = {block.rv for block in blocks}
@@ -80,69 +95,73 @@ class ParameterNUTS(WithSamplingState):
         ]
         own = [v for v in reached if v not in skipped and not set(ancestors([v])) & skipped]
         cost = model.logp(vars=own) + sum(model.replace_rvs_by_values(terms))
-        values: list[Any] = [model.rvs_to_values[rv] for rv in parameters]
-        needed = set(explicit_graph_inputs([cost]))
-        extra = {v: point[v.name] for v in model.value_vars if v in needed and v not in values}
-        extra |= {v: start for v, start in variances.items() if v in needed}
-        function = ValueGradFunction(
-            [cost],
-            values,
-            extra,
-            initial_point=point,
-            ravel_inputs=True,
-            model=model,
-            **(compile_kwargs or {}),
-        )
-        function.set_extra_values({**point, **{v.name: x for v, x in variances.items()}})
-        function.trust_input = True
-        self.names = [str(v.name) for v in [*values, *extra]]
-        self.moved = [str(v.name) for v in values]
-        signed = [block.params[1] for block in blocks] if collapsed else []
+        numba = {**(compile_kwargs or {}), "mode": "NUMBA"}  # whose functions can be joined
+        self.packing = Packing(model, parameters, [], point, numba)
+        [log_density] = self.packing.packed([cost])
+        inputs = [self.packing.theta, self.packing.given]
+        gradient: Any = pt.grad(log_density, self.packing.theta)
+        self.density = self.packing.compiled(inputs, [log_density, gradient])
+        #: where coefficients lie in theta whose signs may be turned
         self.signed = [
-            str(model.rvs_to_values[rv].name)
+            self.packing.parameters[str(model.rvs_to_values[rv].name)][:2]
             for rv in parameters
-            if rv in signed and model.rvs_to_transforms[rv] is None
+            if collapsed
+            and any(rv is block.params[1] for block in blocks)
+            and model.rvs_to_transforms[rv] is None
         ]
-        self.step = pm.NUTS(
-            values,
-            model=model,
-            logp_dlogp_func=function,
-            initial_point=point,
-            target_accept=target_accept,
-            rng=rng,
-        )
+        self.tuning = NUTSTuning.start(self.packing.size, 0)
+
+    @cached_property
+    def run(self) -> Callable[..., None]:
+        """One move, numba-compiled."""
+        key = graph_key([self.density])
+        name = None if key is None else sha256(f"nuts {source_key()} {key}".encode()).hexdigest()
+        return make_nuts(self.density.vm.jit_fn, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "run"}
 
     def move(
-        self, point: PointType, variances: Sequence[NDArray[np.float64]]
+        self, point: PointType, variances: Sequence[Array]
     ) -> tuple[PointType, dict[str, Any]]:
         """Move the parameters once."""
         full = {**point, **dict(zip(self.variance_names, variances, strict=True))}
-        new, [stats] = self.step.step({name: full[name] for name in self.names})
-        kept = ("diverging", "reached_max_treedepth", "tree_size", "step_size", "mean_tree_accept")
-        moved = {name: new[name] for name in self.moved}
-        for name in self.signed:
-            moved = self._turned(moved, name)
-        return {**point, **moved}, {name: stats[name] for name in kept}
+        theta, given = self.packing.theta_of(full), self.packing.given_of(full)
+        tuning, report = self.tuning, np.empty(5)
+        step_size = tuning.step.step_size
+        doublings = tuning.doublings
+        self.run(self.rng, theta, given, tuning.factor, step_size, doublings, report)
+        for ends in self.signed:
+            theta, report[LOG_DENSITY] = self._turned(theta, given, report[LOG_DENSITY], *ends)
+        if tuning.active:
+            tuning.learn(theta, float(report[ACCEPT]), self.target_accept)
+        stats = {
+            "diverging": bool(report[DIVERGING]),
+            "reached_max_treedepth": report[DOUBLINGS] == doublings,
+            "tree_size": report[LEAPS],
+            "step_size": step_size,
+            "mean_tree_accept": report[ACCEPT],
+        }
+        return self.packing.point_of(point, theta, np.empty((0, 0))), stats
 
-    def _turned(self, moved: PointType, name: str) -> PointType:
-        """Offer another sign of one coefficient, or of all; NUTS has set what else is given."""
-        coef = moved[name]
-        which = self.step.rng.integers(coef.size + 1)
-        signs = np.where((np.arange(coef.size) == which) | (which == coef.size), -1.0, 1.0)
-        turned = {**moved, name: coef * signs}
-        old, new = (
-            self.step._logp_dlogp_func([np.concatenate([np.ravel(at[v]) for v in self.moved])])[0]
-            for at in (moved, turned)
-        )
-        return turned if np.log(self.step.rng.random()) < new - old else moved
+    def _turned(
+        self, theta: Array, given: Array, log_density: float, start: int, stop: int
+    ) -> tuple[Array, float]:
+        """Offer another sign of one coefficient, or of all."""
+        which = start + self.rng.integers(stop - start + 1)
+        turned = theta.copy()
+        turned[start if which == stop else which : stop if which == stop else which + 1] *= -1
+        new = float(self.density(turned, given)[0])
+        if -self.rng.standard_exponential() < new - log_density:
+            return turned, new
+        return theta, log_density
 
-    def setup_chain(self, rng: np.random.Generator, tune: int, draws: int) -> None:
+    def setup_chain(self, rng: np.random.Generator, tune: int) -> None:
         """Start a chain, tuned afresh where it is tuned: it may be another release's."""
+        self.rng = rng
         if tune:
-            self.step.reset_tuning()
-        self.step.tune = tune > 0
-        self.step.setup_chain(rng, tune, draws)
+            self.tuning = NUTSTuning.start(self.packing.size, tune)
 
     def stop_tuning(self) -> None:
         """Stop adapting."""
-        self.step.stop_tuning()
+        self.tuning.freeze()
