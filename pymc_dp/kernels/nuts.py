@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numba
@@ -61,6 +62,73 @@ def _half_ends(leaf, momentum, total, momenta, totals):  # type: ignore[no-untyp
     return False
 
 
+def density(theta, given):  # type: ignore[no-untyped-def]
+    """Log-density and gradient: a place to be taken."""
+    raise NotImplementedError
+
+
+def _move(rng, theta, given, factor, step_size, doublings, report):  # type: ignore[no-untyped-def]
+    """See :func:`make_nuts`, which puts a density in the place of the global one."""
+    size = theta.size
+    # ends of the trajectory: 0 is the earlier, 1 the later
+    places, momenta, forces = np.empty((2, size)), np.empty((2, size)), np.empty((2, size))
+    found, gradient = density(theta, given)
+    start = found.item()
+    _pulled_back(factor, gradient, forces[0])
+    energy = start
+    for i in range(size):
+        momenta[0, i] = rng.standard_normal()
+        energy -= 0.5 * momenta[0, i] ** 2
+    places[0], places[1] = theta, theta
+    momenta[1], forces[1] = momenta[0], forces[0]
+    total, log_weight = momenta[0].copy(), 0.0
+    open_momenta = np.empty((doublings + 1, size))
+    open_totals = np.empty((doublings + 1, size))
+    part_total, part_place = np.empty(size), np.empty(size)
+    report[:] = 0.0
+    report[LOG_DENSITY] = start
+    going = start > -np.inf
+    while going and report[DOUBLINGS] < doublings:
+        end = 1 if rng.random() < 0.5 else 0
+        signed = step_size if end == 1 else -step_size
+        place, momentum, force = places[end], momenta[end], forces[end]
+        part_weight, part_value = -np.inf, 0.0
+        part_total[:] = 0.0
+        for leaf in range(2 ** int(report[DOUBLINGS])):
+            for i in range(size):
+                momentum[i] += 0.5 * signed * force[i]
+            for i in range(size):
+                for j in range(i + 1):
+                    place[i] += signed * factor[i, j] * momentum[j]
+            found, gradient = density(place, given)
+            value = found.item()
+            _pulled_back(factor, gradient, force)
+            gain = value - energy
+            for i in range(size):
+                momentum[i] += 0.5 * signed * force[i]
+                gain -= 0.5 * momentum[i] ** 2
+                part_total[i] += momentum[i]
+            report[LEAPS] += 1
+            if not gain > -_MOST_ENERGY:
+                report[DIVERGING], going = 1.0, False
+                break
+            report[ACCEPT] += min(1.0, np.exp(gain))
+            part_weight = np.logaddexp(part_weight, gain)
+            if -rng.standard_exponential() < gain - part_weight:
+                part_place[:], part_value = place, value
+            if _half_ends(leaf, momentum, part_total, open_momenta, open_totals):
+                going = False
+                break
+        if going:
+            report[DOUBLINGS] += 1
+            if -rng.standard_exponential() < part_weight - log_weight:
+                theta[:], report[LOG_DENSITY] = part_place, part_value
+            log_weight = np.logaddexp(log_weight, part_weight)
+            total += part_total
+            going = not _turns(total, momenta[0], momenta[1])
+    report[ACCEPT] /= max(report[LEAPS], 1.0)
+
+
 def make_nuts(density: Callable[..., Any], key: str | None) -> Callable[..., None]:
     """Compile ``move(rng, theta, given, factor, step_size, doublings, report)``: `theta` is moved.
 
@@ -96,67 +164,8 @@ def make_nuts(density: Callable[..., Any], key: str | None) -> Callable[..., Non
     >>> bool(abs(np.mean(squares) - 2) < 0.3)
     True
     """
-
-    def move(rng, theta, given, factor, step_size, doublings, report):  # type: ignore[no-untyped-def]
-        size = theta.size
-        # ends of the trajectory: 0 is the earlier, 1 the later
-        places, momenta, forces = np.empty((2, size)), np.empty((2, size)), np.empty((2, size))
-        found, gradient = density(theta, given)
-        start = found.item()
-        _pulled_back(factor, gradient, forces[0])
-        energy = start
-        for i in range(size):
-            momenta[0, i] = rng.standard_normal()
-            energy -= 0.5 * momenta[0, i] ** 2
-        places[0], places[1] = theta, theta
-        momenta[1], forces[1] = momenta[0], forces[0]
-        total, log_weight = momenta[0].copy(), 0.0
-        open_momenta = np.empty((doublings + 1, size))
-        open_totals = np.empty((doublings + 1, size))
-        part_total, part_place = np.empty(size), np.empty(size)
-        report[:] = 0.0
-        report[LOG_DENSITY] = start
-        going = start > -np.inf
-        while going and report[DOUBLINGS] < doublings:
-            end = 1 if rng.random() < 0.5 else 0
-            signed = step_size if end == 1 else -step_size
-            place, momentum, force = places[end], momenta[end], forces[end]
-            part_weight, part_value = -np.inf, 0.0
-            part_total[:] = 0.0
-            for leaf in range(2 ** int(report[DOUBLINGS])):
-                for i in range(size):
-                    momentum[i] += 0.5 * signed * force[i]
-                for i in range(size):
-                    for j in range(i + 1):
-                        place[i] += signed * factor[i, j] * momentum[j]
-                found, gradient = density(place, given)
-                value = found.item()
-                _pulled_back(factor, gradient, force)
-                gain = value - energy
-                for i in range(size):
-                    momentum[i] += 0.5 * signed * force[i]
-                    gain -= 0.5 * momentum[i] ** 2
-                    part_total[i] += momentum[i]
-                report[LEAPS] += 1
-                if not gain > -_MOST_ENERGY:
-                    report[DIVERGING], going = 1.0, False
-                    break
-                report[ACCEPT] += min(1.0, np.exp(gain))
-                part_weight = np.logaddexp(part_weight, gain)
-                if -rng.standard_exponential() < gain - part_weight:
-                    part_place[:], part_value = place, value
-                if _half_ends(leaf, momentum, part_total, open_momenta, open_totals):
-                    going = False
-                    break
-            if going:
-                report[DOUBLINGS] += 1
-                if -rng.standard_exponential() < part_weight - log_weight:
-                    theta[:], report[LOG_DENSITY] = part_place, part_value
-                log_weight = np.logaddexp(log_weight, part_weight)
-                total += part_total
-                going = not _turns(total, momenta[0], momenta[1])
-        report[ACCEPT] /= max(report[LEAPS], 1.0)
-
+    # not in a closure, of which numba would keep nothing on disk
+    move = FunctionType(_move.__code__, {**globals(), "density": density}, "move")
     if key is not None:
         CACHED_SRC_FUNCTIONS[move] = key
     compiled: Callable[..., None] = numba.njit(cache=key is not None)(move)
