@@ -38,10 +38,10 @@ def move_many(density, starts, given, factor, step_size, doublings=6, times=3):
     return reports
 
 
-@pytest.mark.parametrize("step_size", [0.3, 1.1])
+@pytest.mark.parametrize("step_size", [0.4, 1.4])
 def test_keeps_its_density(step_size):
     """Independent exact draws stay exact draws: every one is moved by itself."""
-    rng, number, variance = np.random.default_rng(2), 12_000, 1.5
+    rng, number, variance = np.random.default_rng(2), 40_000, 1.5
     v = rng.normal(0, np.sqrt(variance), size=number)
     starts = np.column_stack([v, rng.normal(v, np.exp(v / 2))])
     factor = np.array([[1.0, 0.0], [0.5, 0.9]])
@@ -50,6 +50,8 @@ def test_keeps_its_density(step_size):
     standard = v / np.sqrt(variance), (x - v) * np.exp(-v / 2)
     for values in (*standard, np.add(*standard) / np.sqrt(2)):
         assert stats.kstest(values, "norm").pvalue > FALSE_ALARM
+        tail = stats.chi2(number).cdf(values @ values)  # sharper where a spread is wrong
+        assert FALSE_ALARM / 2 < tail < 1 - FALSE_ALARM / 2
     moved = [funnel(theta, np.array([variance]))[0] for theta in starts]
     np.testing.assert_allclose(reports[:, LOG_DENSITY], moved)
     assert np.all((reports[:, ACCEPT] >= 0) & (reports[:, ACCEPT] <= 1))
