@@ -71,6 +71,7 @@ class Runner:
         self.method, self.model = method, regression_model(method, n, scale, prior)
         with self.model:
             self.step = pmdp.GibbsSS(mode=mode)
+        self.step.step(self.model.initial_point())  # compiles what is left to compile
 
     def run(self, released, seed, moments=None, draws=300, tune=300):
         """Draws of (slope, intercept, sigma2), of shape (draws, 3), and CPU seconds."""

@@ -155,7 +155,6 @@ def mixing(seeds=3):
         row = {"part": "mixing", "n": n, "epsilon": epsilon}
         for mode, draws in (("paper", 20_000), ("coherent", 2000)):
             runner = Runner("update", n, SENSITIVITY / epsilon, mode)
-            runner.run(np.zeros(5), 0, draws=10)  # compiles what is left to compile
             rate, length = [], []
             for seed in range(seeds):
                 rng = np.random.default_rng(seed)
@@ -218,9 +217,13 @@ def times(dimensions=(2, 5, 10, 20, 50), sizes=(10, 1000, 1_000_000)):
             row[f"n = {n}: ms"] = milliseconds(step.step, point, 5 if d > 20 else 100)
         if d <= 20:
             with model:
-                nuts = pmdp.GibbsSS().nuts.step
-            q = np.concatenate([np.ravel(point[v.name]) for v in nuts.vars])
-            row["coherent: ms a gradient"] = milliseconds(nuts._logp_dlogp_func, [q], 20)
+                step = pmdp.GibbsSS()
+            nuts = step.nuts
+            point |= dict(zip(nuts.variance_names, step.variances, strict=True))
+            theta, given = nuts.packing.theta_of(point), nuts.packing.given_of(point)
+            row["coherent: ms a gradient"] = milliseconds(
+                lambda at, f=nuts.density, g=given: f(at, g), theta, 20
+            )
         print(row, flush=True)
         rows.append(row)
     return rows
