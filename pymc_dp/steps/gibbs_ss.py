@@ -161,7 +161,6 @@ class GibbsSS(BlockedStep):
                 target_accept=target_accept,
                 initial_point=initial_point,
                 compile_kwargs=compile_kwargs,
-                rng=self.rng.spawn(1)[0],
             )
             if by_nuts
             else None
@@ -176,7 +175,7 @@ class GibbsSS(BlockedStep):
             block.read_release()
         self.variances = [block.first_variances() for block in self.blocks]
         if self.nuts is not None:
-            self.nuts.setup_chain(self.rng.spawn(1)[0], tune)
+            self.nuts.start_tuning(tune)
 
     def stop_tuning(self) -> None:
         """Stop adapting NUTS."""
@@ -202,7 +201,7 @@ class GibbsSS(BlockedStep):
             point = self.conjugate.draw(point, self.rng)
         if self.nuts is None:
             return point, dict(_NO_NUTS)
-        return self.nuts.move(point, self.variances)
+        return self.nuts.move(point, self.variances, self.rng)
 
     def _draw_statistics(self, point: PointType) -> PointType:
         drawn = {

@@ -57,7 +57,7 @@ class GramTuning:
             sums=np.zeros((2, holders + 1, p, p)),
             tune=tune,
             active=tune > 0,
-            step=DualAveraging(0.5, TRAJECTORY),
+            step=DualAveraging(step_size=0.5, longest=TRAJECTORY),
         )
 
     def first_matrices(self, rng: np.random.Generator, releases: Releases) -> Array:

@@ -42,7 +42,8 @@ class NUTSTuning:
     @classmethod
     def start(cls, size: int, tune: int) -> NUTSTuning:
         """Begin a chain of `tune` iterations of tuning, in the coordinates of the parameters."""
-        return cls(np.eye(size), DualAveraging(0.1, 2.0, centre=float(np.log(0.5))), [], tune)
+        step = DualAveraging(step_size=0.1, longest=2.0, centre=float(np.log(0.5)))
+        return cls(factor=np.eye(size), step=step, draws=[], tune=tune)
 
     @property
     def active(self) -> bool:

@@ -60,7 +60,7 @@ class ParameterNUTS(WithSamplingState):
     collapsed : bool
         Integrate the statistics out, given the variances of the noise; or take them as given, with
         the likelihood of the records they summarise.
-    target_accept, initial_point, compile_kwargs, rng
+    target_accept, initial_point, compile_kwargs
         As for PyMC's steps.
     """
 
@@ -76,9 +76,8 @@ class ParameterNUTS(WithSamplingState):
         target_accept: float,
         initial_point: PointType | None,
         compile_kwargs: dict[str, Any] | None,
-        rng: np.random.Generator,
     ) -> None:
-        self.target_accept, self.rng = target_accept, rng
+        self.target_accept = target_accept
         self.variance_names = [block.variance_name for block in blocks]
         point = dict(model.initial_point() if initial_point is None else initial_point)
         terms = []
@@ -122,7 +121,7 @@ class ParameterNUTS(WithSamplingState):
         return {key: value for key, value in self.__dict__.items() if key != "run"}
 
     def move(
-        self, point: PointType, variances: Sequence[Array]
+        self, point: PointType, variances: Sequence[Array], rng: np.random.Generator
     ) -> tuple[PointType, dict[str, Any]]:
         """Move the parameters once."""
         full = {**point, **dict(zip(self.variance_names, variances, strict=True))}
@@ -130,9 +129,9 @@ class ParameterNUTS(WithSamplingState):
         tuning, report = self.tuning, np.empty(5)
         step_size = tuning.step.step_size
         doublings = tuning.doublings
-        self.run(self.rng, theta, given, tuning.factor, step_size, doublings, report)
+        self.run(rng, theta, given, tuning.factor, step_size, doublings, report)
         for ends in self.signed:
-            theta, report[LOG_DENSITY] = self._turned(theta, given, report[LOG_DENSITY], *ends)
+            theta, report[LOG_DENSITY] = self._turned(rng, theta, given, report[LOG_DENSITY], ends)
         if tuning.active:
             tuning.learn(theta, float(report[ACCEPT]), self.target_accept)
         stats = {
@@ -145,20 +144,25 @@ class ParameterNUTS(WithSamplingState):
         return self.packing.point_of(point, theta, np.empty((0, 0))), stats
 
     def _turned(
-        self, theta: Array, given: Array, log_density: float, start: int, stop: int
+        self,
+        rng: np.random.Generator,
+        theta: Array,
+        given: Array,
+        log_density: float,
+        ends: tuple[int, int],
     ) -> tuple[Array, float]:
         """Offer another sign of one coefficient, or of all."""
-        which = start + self.rng.integers(stop - start + 1)
+        start, stop = ends
+        which = start + rng.integers(stop - start + 1)
         turned = theta.copy()
-        turned[start if which == stop else which : stop if which == stop else which + 1] *= -1
+        turned[slice(start, stop) if which == stop else which] *= -1
         new = float(self.density(turned, given)[0])
-        if -self.rng.standard_exponential() < new - log_density:
+        if -rng.standard_exponential() < new - log_density:
             return turned, new
         return theta, log_density
 
-    def setup_chain(self, rng: np.random.Generator, tune: int) -> None:
+    def start_tuning(self, tune: int) -> None:
         """Start a chain, tuned afresh where it is tuned: it may be another release's."""
-        self.rng = rng
         if tune:
             self.tuning = NUTSTuning.start(self.packing.size, tune)
 

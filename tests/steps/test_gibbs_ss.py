@@ -1,5 +1,6 @@
 """GibbsSS against posteriors by quadrature; false-alarm rate 1e-5 a comparison."""
 
+import cloudpickle
 import numpy as np
 import pymc as pm
 import pytest
@@ -80,6 +81,22 @@ def test_a_step_can_be_used_again():
         step = pmdp.GibbsSS()
     first, second = (values(draw(model, draws=20, tune=60, step=step), "slope") for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+def test_sampling_state_and_copies():
+    """A chain goes on from its state, and a step goes to another process, where it left off."""
+    with small_model(pmdp.Laplace(scale=8), [24.0, 21.0, 70.0]) as model:
+        one, two = pmdp.GibbsSS(rng=1), pmdp.GibbsSS(rng=2)
+        one.setup_chain(np.random.default_rng(3), 30, 10)
+        point = model.initial_point()
+        for _ in range(20):
+            point, _ = one.step(point)
+        two.sampling_state = one.sampling_state
+        copy = cloudpickle.loads(cloudpickle.dumps(one))
+        (a, _), (b, _), (c, _) = (step.step(point) for step in (one, two, copy))
+    for name in point:
+        np.testing.assert_array_equal(a[name], b[name])
+        np.testing.assert_array_equal(a[name], c[name])
 
 
 def test_laplace_noise_is_exact():
