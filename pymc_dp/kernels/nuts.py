@@ -21,7 +21,23 @@ ACCEPT, LEAPS, DIVERGING, DOUBLINGS, LOG_DENSITY = range(5)
 
 
 @inner_cached
-def _pulled_back(factor, gradient, out):  # type: ignore[no-untyped-def]
+def _take(out, values):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = values[i]
+
+
+@inner_cached
+def _kick_and_drift(place, momentum, force, factor, step):  # type: ignore[no-untyped-def]
+    """First two thirds of a leapfrog step."""
+    for i in range(place.size):
+        momentum[i] += 0.5 * step * force[i]
+    for i in range(place.size):
+        for j in range(i + 1):
+            place[i] += step * factor[i, j] * momentum[j]
+
+
+@inner_cached
+def _pull_back(factor, gradient, out):  # type: ignore[no-untyped-def]
     """Gradient by coordinates q of ``theta = constant + factor @ q``, factor lower triangular."""
     for j in range(out.size):
         total = 0.0
@@ -31,18 +47,32 @@ def _pulled_back(factor, gradient, out):  # type: ignore[no-untyped-def]
 
 
 @inner_cached
-def _turns(total, first, last):  # type: ignore[no-untyped-def]
-    """Whether a trajectory with these momenta at its ends, and this sum, comes back."""
+def _kick_and_sum(momentum, force, step, total):  # type: ignore[no-untyped-def]
+    """Last third of a leapfrog step; the momentum is added to a sum. Gives the kinetic energy."""
+    kinetic = 0.0
+    for i in range(momentum.size):
+        momentum[i] += 0.5 * step * force[i]
+        kinetic += 0.5 * momentum[i] ** 2
+        total[i] += momentum[i]
+    return kinetic
+
+
+@inner_cached
+def _turns(total, before, first, last):  # type: ignore[no-untyped-def]
+    """Whether a trajectory comes back, by the momenta at its ends and their sum.
+
+    The sum is `total` less `before`, with the momentum of the first leaf.
+    """
     at_first = at_last = 0.0
     for i in range(total.size):
-        middle = total[i] - 0.5 * (first[i] + last[i])
+        middle = total[i] - before[i] + 0.5 * (first[i] - last[i])
         at_first += middle * first[i]
         at_last += middle * last[i]
     return at_first <= 0.0 or at_last <= 0.0
 
 
 @inner_cached
-def _half_ends(leaf, momentum, total, momenta, totals):  # type: ignore[no-untyped-def]
+def _subtree_turns(leaf, momentum, total, momenta, totals):  # type: ignore[no-untyped-def]
     """Whether some balanced subtree that ends in this leaf turns.
 
     Momenta at the first leaves of the subtrees that are still open are kept, one for each level: a
@@ -52,11 +82,12 @@ def _half_ends(leaf, momentum, total, momenta, totals):  # type: ignore[no-untyp
     while rest:
         top, rest = top + (rest & 1), rest >> 1
     if leaf & 1 == 0:
-        momenta[top], totals[top] = momentum, total
+        _take(momenta[top], momentum)
+        _take(totals[top], total)
         return False
     level = top
     while leaf & 1:
-        if _turns(total - totals[level] + momenta[level], momenta[level], momentum):
+        if _turns(total, totals[level], momenta[level], momentum):
             return True
         level, leaf = level - 1, leaf >> 1
     return False
@@ -72,42 +103,35 @@ def _move(rng, theta, given, factor, step_size, doublings, report):  # type: ign
     size = theta.size
     # ends of the trajectory: 0 is the earlier, 1 the later
     places, momenta, forces = np.empty((2, size)), np.empty((2, size)), np.empty((2, size))
-    found, gradient = density(theta, given)
-    start = found.item()
-    _pulled_back(factor, gradient, forces[0])
-    energy = start
-    for i in range(size):
-        momenta[0, i] = rng.standard_normal()
-        energy -= 0.5 * momenta[0, i] ** 2
-    places[0], places[1] = theta, theta
-    momenta[1], forces[1] = momenta[0], forces[0]
-    total, log_weight = momenta[0].copy(), 0.0
     open_momenta = np.empty((doublings + 1, size))
     open_totals = np.empty((doublings + 1, size))
-    part_total, part_place = np.empty(size), np.empty(size)
-    report[:] = 0.0
-    report[LOG_DENSITY] = start
-    going = start > -np.inf
+    # sums of momenta along the trajectory, and along the part that is being built
+    total, part_total, part_place = np.zeros(size), np.empty(size), np.empty(size)
+    for i in range(report.size):
+        report[i] = 0.0
+    found, gradient = density(theta, given)
+    report[LOG_DENSITY] = found.item()
+    for i in range(size):
+        momenta[0, i] = rng.standard_normal()
+    _pull_back(factor, gradient, forces[0])
+    energy = report[LOG_DENSITY] - _kick_and_sum(momenta[0], forces[0], 0.0, total)
+    _take(places[0], theta)
+    _take(places[1], theta)
+    _take(momenta[1], momenta[0])
+    _take(forces[1], forces[0])
+    log_weight, going = 0.0, energy > -np.inf
     while going and report[DOUBLINGS] < doublings:
         end = 1 if rng.random() < 0.5 else 0
-        signed = step_size if end == 1 else -step_size
+        step = step_size if end == 1 else -step_size
         place, momentum, force = places[end], momenta[end], forces[end]
         part_weight, part_value = -np.inf, 0.0
-        part_total[:] = 0.0
+        for i in range(size):
+            part_total[i] = 0.0
         for leaf in range(2 ** int(report[DOUBLINGS])):
-            for i in range(size):
-                momentum[i] += 0.5 * signed * force[i]
-            for i in range(size):
-                for j in range(i + 1):
-                    place[i] += signed * factor[i, j] * momentum[j]
+            _kick_and_drift(place, momentum, force, factor, step)
             found, gradient = density(place, given)
-            value = found.item()
-            _pulled_back(factor, gradient, force)
-            gain = value - energy
-            for i in range(size):
-                momentum[i] += 0.5 * signed * force[i]
-                gain -= 0.5 * momentum[i] ** 2
-                part_total[i] += momentum[i]
+            _pull_back(factor, gradient, force)
+            gain = found.item() - _kick_and_sum(momentum, force, step, part_total) - energy
             report[LEAPS] += 1
             if not gain > -_MOST_ENERGY:
                 report[DIVERGING], going = 1.0, False
@@ -115,17 +139,20 @@ def _move(rng, theta, given, factor, step_size, doublings, report):  # type: ign
             report[ACCEPT] += min(1.0, np.exp(gain))
             part_weight = np.logaddexp(part_weight, gain)
             if -rng.standard_exponential() < gain - part_weight:
-                part_place[:], part_value = place, value
-            if _half_ends(leaf, momentum, part_total, open_momenta, open_totals):
+                _take(part_place, place)
+                part_value = found.item()
+            if _subtree_turns(leaf, momentum, part_total, open_momenta, open_totals):
                 going = False
                 break
         if going:
             report[DOUBLINGS] += 1
             if -rng.standard_exponential() < part_weight - log_weight:
-                theta[:], report[LOG_DENSITY] = part_place, part_value
+                _take(theta, part_place)
+                report[LOG_DENSITY] = part_value
             log_weight = np.logaddexp(log_weight, part_weight)
-            total += part_total
-            going = not _turns(total, momenta[0], momenta[1])
+            for i in range(size):
+                total[i] += part_total[i]
+            going = not _turns(total, momenta[0], momenta[0], momenta[1])
     report[ACCEPT] /= max(report[LEAPS], 1.0)
 
 
