@@ -148,10 +148,11 @@ def pilot(
         move = step.move(records.noised_total(theta, scores.basis, step.bound, query))
         steeper = _steeper(taken[-1], theta, move, step, scores) if taken else 1.0
         short = move / steeper / max(1.0, scores.far(move / steeper))
-        end, there = simulator.reach(theta, records.with_prior(theta, scores.axes, short))
+        end, there = simulator.reach(theta, records.with_prior(theta, scores.basis, short))
         taken.append(_Taken(theta, scores.basis @ move, end, step))
         theta, scores = end, there
     place, error = _averaged(taken[n_gradients // 2 :], scores)
+    place = records.untold(place, scores.axes[:, scores.basis.shape[1] :])
     point = records.space.unflatten(place, model.initial_point())
     return Pilot(point, error, simulator(place))
 
@@ -238,20 +239,28 @@ class _Records:
         levels = [noise.release(int(total), sd) for total in totals]
         return bound / noise.LEVELS * np.array(levels, dtype=float)
 
-    def with_prior(self, theta: Vector, axes: Matrix, move: Vector) -> Vector:
+    def with_prior(self, theta: Vector, basis: Matrix, move: Vector) -> Vector:
         """Maximise the prior times a normal likelihood around the end of a move."""
-        size = move.size
+        return self._maximised(theta, basis, move, 1.0)
 
-        def surprise(place: Vector) -> tuple[float, Vector]:
-            off, point = place[:size] - move, theta + axes @ place
-            gradient = -axes.T @ self.prior_gradient(point)
-            gradient[:size] += off
-            return float(off @ off) / 2 - float(self.log_prior(point)), gradient
+    def untold(self, theta: Vector, axes: Matrix) -> Vector:
+        """Maximise the prior over what the likelihood does not tell, given the rest.
 
-        start = np.concatenate([move, np.zeros(theta.size - size)])
+        Once, at the end: the joint mode of coefficients and their prior's scale is often at zero.
+        """
+        return self._maximised(theta, axes, np.zeros(axes.shape[1]), 0.0)
+
+    def _maximised(self, theta: Vector, axes: Matrix, centre: Vector, precision: float) -> Vector:
+        def surprise(z: Vector) -> tuple[float, Vector]:
+            off, place = z - centre, theta + axes @ z
+            value = precision * float(off @ off) / 2 - float(self.log_prior(place))
+            return value, precision * off - axes.T @ self.prior_gradient(place)
+
+        if centre.size == 0:
+            return theta
         with np.errstate(all="ignore"):
-            found = minimize(surprise, start, jac=True, method="BFGS").x
-        return theta + axes @ (found if np.isfinite(found).all() else start)
+            found = minimize(surprise, centre, jac=True, method="BFGS").x
+        return theta + axes @ (found if np.isfinite(found).all() else centre)
 
 
 def _public_number(n: int | None, records: _Records, budget: PrivacyBudget) -> int:
