@@ -182,7 +182,7 @@ def attack_pilot(records, query, neighbours):
     budget = pmdp.PrivacyBudget(EPSILON, DELTA, neighbours=neighbours)
     data = _Records(model, budget)
     place, basis = np.zeros(1), np.eye(1)
-    return np.array([data.noised_total(place, basis, 1.0, query)[0] for _ in range(RUNS)])
+    return np.array([data.noised_total(place, basis, 1.0, query)[0] for _ in range(HMC_RUNS)])
 
 
 def audited_pilot(neighbours, factor):
