@@ -18,6 +18,7 @@ from pymc_dp.mechanisms import (
     PrivacyWarning,
     RandomizedResponse,
 )
+from pymc_dp.pilot import pilot
 from pymc_dp.privatized import Privatized, clamp
 from pymc_dp.redaction import redact
 from pymc_dp.regression import (
@@ -64,6 +65,7 @@ __all__ = [
     "datasets",
     "explain",
     "mmd",
+    "pilot",
     "privacy_spent",
     "redact",
     "regression",

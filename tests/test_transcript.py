@@ -153,6 +153,49 @@ def test_the_number_of_records_does_not_show_under_add_remove(variant, monkeypat
     assert_same_run(first, second)
 
 
+def watch_pilot(model, release, monkeypatch, caplog, **kwargs):
+    """Everything a bystander sees of a pilot, what it asks to be simulated included."""
+    asked = []
+
+    def simulate(values):
+        asked.append({name: value.tobytes() for name, value in values.items()})
+        X, _ = one_data_set(200, seed=7)
+        odds = np.random.default_rng(8).logistic(size=200)
+        return logistic(X, (odds < X @ values["beta"]).astype(int))
+
+    monkeypatch.setattr(noise, "release", release)
+    budget = pmdp.PrivacyBudget(2000, 1e-3, **kwargs)
+    caplog.clear()
+    for compiler in ("numba", "pytensor"):  # which tell what they do at great length
+        caplog.set_level(logging.WARNING, logger=compiler)
+    with caplog.at_level(logging.DEBUG), warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        found = pmdp.pilot(budget, simulate, n=60, n_gradients=6, model=model)
+    return {
+        "asked": asked,
+        "point": {name: value.tobytes() for name, value in found.point.items()},
+        "error": found.error,
+        "log": [r.getMessage() for r in caplog.records if not r.name.startswith("filelock")],
+        "warnings": [str(warning.message) for warning in warned],
+        "spent": repr(budget),
+    }
+
+
+@pytest.mark.parametrize("neighbours", ["substitute", "add_remove"])
+def test_other_data_with_the_same_answers_gives_the_same_pilot(neighbours, monkeypatch, caplog):
+    transcript = []
+    kwargs = {"neighbours": neighbours}
+    with monkeypatch.context() as patch:
+        release = recorder(transcript)
+        first = watch_pilot(logistic(*one_data_set()), release, patch, caplog, **kwargs)
+    n = 60 if neighbours == "substitute" else 61
+    with monkeypatch.context() as patch:
+        other = logistic(*ugly_data_set(n))
+        second = watch_pilot(other, player(transcript), patch, caplog, **kwargs)
+    assert len(transcript) == 6 * 2
+    assert first == second
+
+
 def test_the_seed_does_not_fix_the_noise():
     model = logistic(*one_data_set())
     runs = []

@@ -12,7 +12,7 @@ from pymc_dp.accounting.composition import (
     composed_epsilon,
 )
 from pymc_dp.accounting.errors import PrivacyError
-from pymc_dp.accounting.gaussian import gaussian_mu
+from pymc_dp.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from pymc_dp.accounting.ledger import Ledger
 
 Neighbours = Literal["substitute", "add_remove"]
@@ -103,6 +103,11 @@ class PrivacyBudget:
         if any(queries.fraction < 1 for queries in claims):
             return 0.0
         return max(0.0, 1 - math.fsum(queries.mu for queries in claims) / self.mu)
+
+    @property
+    def remaining(self) -> tuple[float, float]:
+        """The guarantee (epsilon, delta) of a budget as large as what is left of this one."""
+        return gaussian_epsilon(self.delta, self.mu * self.unspent), self.delta
 
     def gaussian_queries(
         self, iterations: int, share: float = 1.0, fraction: float = 1.0

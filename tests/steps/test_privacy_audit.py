@@ -5,6 +5,8 @@ epsilon from its error rates (two Clopper-Pearson bounds at 5e-5 each: false ala
 not exceed the claimed epsilon. It also has to come close, or the audit would have no teeth.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -13,6 +15,7 @@ from scipy.stats import beta
 import pymc_dp as pmdp
 from pymc_dp import noise
 from pymc_dp.accounting import batch_noise_multiplier, gaussian_sigma
+from pymc_dp.pilot import _Records
 
 EPSILON, DELTA, ITERATIONS, RUNS = 1.0, 0.01, 2, 30_000
 CONFIDENCE = 5e-5
@@ -166,3 +169,31 @@ def test_not_more_than_claimed_is_learned_from_hmc(monkeypatch):
 @pytest.mark.calibrate
 def test_too_little_noise_of_hmc_is_found(monkeypatch):
     assert audited_hmc(0.6, monkeypatch) > EPSILON
+
+
+# --- the pilot: a noised gradient ----------------------------------------------------------------
+
+
+def attack_pilot(records, query, neighbours):
+    """Scores of many looks at the same gradient, with the operating system's noise."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        pm.Normal("y", mu, 1, observed=records)
+    budget = pmdp.PrivacyBudget(EPSILON, DELTA, neighbours=neighbours)
+    data = _Records(model, budget)
+    place, basis = np.zeros(1), np.eye(1)
+    return np.array([data.noised_total(place, basis, 1.0, query)[0] for _ in range(HMC_RUNS)])
+
+
+def audited_pilot(neighbours, factor):
+    query = pmdp.PrivacyBudget(EPSILON, DELTA).gaussian_queries(1)
+    query = replace(query, noise_multiplier=factor * query.noise_multiplier)
+    one, other = NEIGHBOURS[neighbours]
+    pair = (attack_pilot(records, query, neighbours) for records in (one, other))
+    return epsilon_lower_bound(*pair)
+
+
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+def test_not_more_than_claimed_is_learned_from_a_pilot(neighbours):
+    assert audited_pilot(neighbours, 1.0) <= EPSILON
+    assert audited_pilot(neighbours, 0.5) > EPSILON
