@@ -1,6 +1,7 @@
 """Clipped sums of per-record gradients of a model's log-likelihood."""
 
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -11,24 +12,28 @@ from pytensor.gradient import pushforward
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar import ScalarType
 from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dp.entries import Entries, find_entries
+from pymc_dp.kernels.compiled import graph_key, source_key
 from pymc_dp.kernels.gradient import (
+    MOST_COORDINATES,
     clipped_entry_total,
     clipped_gradient_total,
     clipped_score_total,
-    clipped_value_total,
     column_lengths,
 )
-from pymc_dp.likelihood import RecordLikelihood
+from pymc_dp.kernels.value_gradient import make_value_total
+from pymc_dp.likelihood import RecordLikelihood, rebuilt
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Variable = Any  # of a PyTensor graph
 
 _BLOCK_BYTES = 2**20  # of a block's gradients: stays in the processor's cache
+_MOST_PRODUCTS = 64  # of single values and coordinates that are written out in one loop
 _STEPS = (ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero, ps.IntDiv)
 
 
@@ -58,9 +63,10 @@ class RecordGradients:
         theta, rows, logp = likelihood.graph
         _refuse_steps(logp, theta)
         directions = pt.dmatrix("directions")
-        options = {"on_unused_input": "ignore"} | (compile_kwargs or {})
+        # numba's functions can be joined with kernels
+        options = {"on_unused_input": "ignore"} | (compile_kwargs or {}) | {"mode": "NUMBA"}
 
-        def compiled(inputs: Sequence[Variable], outputs: Any) -> Callable[..., Any]:
+        def compiled(inputs: Sequence[Variable], outputs: Any) -> Any:
             function = pytensor.function(inputs, outputs, **options)
             function.trust_input = True
             return function
@@ -72,15 +78,24 @@ class RecordGradients:
                 spread = _along(logp, theta, directions)
                 self._jacobian = compiled([theta, directions, *rows], spread)
             else:
-                values = pt.concatenate([*entries.values, *entries.coefficients])
-                self._slopes = compiled([theta, directions], _along(values, theta, directions))
-                self._pieces = compiled([theta, *rows], _pieces(entries, self.kind))
+                parts = [part.ravel() for part in [*entries.values, *entries.coefficients]]
+                values = pt.concatenate(parts)
+                slopes = [_along(values, theta, directions), values]
+                self._slopes = compiled([theta, directions], slopes)
+                self._pieces = compiled([theta, *rows], _pieces(entries))
                 self._covariates = compiled(rows, entries.covariates)
+                self._n_values = len(entries.values)
+                if _is_elementwise(entries, rows):
+                    self._record = compiled(*_of_one_record(entries, rows))
+                    nodes = self._record.maker.fgraph.apply_nodes
+                    if all(isinstance(node.op, ps.ScalarOp) for node in nodes):
+                        self.kind = "values"
         except (NotImplementedError, TypeError, ValueError) as error:
             raise ValueError(
                 f"The log-likelihood of {likelihood.names} has no gradient ({error}): write it "
                 "with differentiable operations, or use pymc_dp.DPPenalty, which needs none."
             ) from error
+        self._made: dict[int, Callable[..., NDArray[np.int64]]] = {}
         self.forget()
 
     def forget(self) -> None:
@@ -91,7 +106,8 @@ class RecordGradients:
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        return state | {"_rows": [], "_columns": None, "_lengths": None}
+        forgotten = {"_rows": [], "_columns": None, "_lengths": None}
+        return state | forgotten | {"_joined": None, "_made": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -114,13 +130,20 @@ class RecordGradients:
         self.forget()
         self._directions = np.ascontiguousarray(basis.T)
         self.size = len(self._directions)
+        if self.size > MOST_COORDINATES:
+            raise ValueError(f"{self.size} coordinates, more than {MOST_COORDINATES}.")
         self._block = max(256, _BLOCK_BYTES // (8 * self.size))
-        if not self._splits(len(basis)):
+        splits = self._splits(len(basis))
+        if not splits:
             self._block = self.likelihood.n_records
+        #: the whole of `total` as one compiled function
+        self._joined = None
+        if self.kind == "values" and splits and self.size * self._n_values <= _MOST_PRODUCTS:
+            self._joined = self._value_total()
         if self.kind == "forward":
             return
         points = np.random.default_rng(0).normal(size=(2, len(basis)))
-        slopes, again = (self._slopes(point, self._directions) for point in points)
+        slopes, again = (self._slopes(point, self._directions)[0] for point in points)
         rows = self._covariates(*self.likelihood.data)
         self._widths = [len(each.T) for each in rows]
         first = slopes.shape[1] - sum(self._widths)
@@ -139,31 +162,42 @@ class RecordGradients:
             self._lengths = column_lengths(self._columns[0])
 
     def total(self, theta: Vector, bound: float) -> NDArray[np.int64]:
-        """Sum of the gradients at `theta`, each clipped, in units of ``bound / LEVELS``."""
+        """Sum of the gradients at `theta`, each clipped, in units of ``bound / GRADIENT_LEVELS``."""
+        if self._joined is not None:
+            return self._joined(theta, self._directions, bound, *self.likelihood.data)
         total = np.zeros(self.size, dtype=np.int64)
         with np.errstate(all="ignore"):
-            if self._columns is None and self.kind != "values":
+            if self._columns is None:
                 for jacobian in self.jacobians(theta):
                     total += clipped_gradient_total(jacobian, bound)
                 return total
-            slopes = self._slopes(theta, self._directions)
+            slopes, _ = self._slopes(theta, self._directions)
             for part, rows in self._blocks():
                 pieces = [np.ascontiguousarray(piece) for piece in self._pieces(theta, *rows)]
-                total += self._block_total(slopes, part, pieces, bound)
+                total += self._block_total(slopes, part, *pieces, bound)
         return total
 
+    def _value_total(self) -> Callable[..., NDArray[np.int64]]:
+        """Join records' pieces, slopes and clipping; once for every number of coordinates."""
+        if self.size not in self._made:
+            functions = [self._record, self._slopes]
+            pieces, slopes = (function.vm.jit_fn for function in functions)
+            shape = (len(self.likelihood.data), self._n_values, self.size)
+            key = graph_key(functions)
+            if key is not None:
+                key = sha256(f"{source_key()} {key} {shape}".encode()).hexdigest()
+            self._made[self.size] = make_value_total(pieces, slopes, *shape, key=key)
+        return self._made[self.size]
+
     def _block_total(
-        self, slopes: Matrix, part: slice, pieces: list[Any], bound: float
+        self, slopes: Matrix, part: slice, pieces: Any, scores: Matrix, bound: float
     ) -> NDArray[np.int64]:
-        if self.kind == "values":
-            return clipped_value_total(slopes, tuple(pieces), bound)
         assert self._columns is not None
         if self._lengths is not None:
-            columns, scores = self._columns[0, :, part], pieces[1][0]
-            return clipped_score_total(scores, columns, self._lengths[part], bound)
-        by_value, scores = pieces
-        slopes = slopes[:, : by_value.shape[1]]
-        return clipped_entry_total(slopes, by_value, scores, self._columns[:, :, part], bound)
+            columns = self._columns[0, :, part]
+            return clipped_score_total(scores[0], columns, self._lengths[part], bound)
+        slopes = slopes[:, : pieces.shape[1]]
+        return clipped_entry_total(slopes, pieces, scores, self._columns[:, :, part], bound)
 
     def jacobians(self, theta: Vector) -> Iterator[Matrix]:
         """Gradients block by block, one coordinate a row."""
@@ -171,13 +205,9 @@ class RecordGradients:
             for _, rows in self._blocks():
                 yield self._jacobian(theta, self._directions, *rows)
             return
-        slopes = self._slopes(theta, self._directions)
+        slopes, _ = self._slopes(theta, self._directions)
         for part, rows in self._blocks():
-            pieces = self._pieces(theta, *rows)
-            if self.kind == "values":
-                yield slopes @ np.stack(pieces)
-            else:
-                yield self._assembled(slopes, part, *pieces)
+            yield self._assembled(slopes, part, *self._pieces(theta, *rows))
 
     def _assembled(self, slopes: Matrix, part: slice, pieces: Matrix, scores: Matrix) -> Matrix:
         """Chain rule: pieces by the values and predictors, times their slopes."""
@@ -215,10 +245,8 @@ class RecordGradients:
             yield part, self.likelihood.part(part)
 
 
-def _pieces(entries: Entries, kind: str) -> list[Variable]:
-    """One vector for every value; or a column for every value, and a row for every predictor."""
-    if kind == "values":
-        return [column[:, 0].astype("float32") for column in entries.value_gradients]
+def _pieces(entries: Entries) -> list[Variable]:
+    """One column for every value, and one row for every predictor."""
     number = [*entries.value_gradients, *entries.scores][0].shape[0]
     pieces, scores = pt.zeros((number, 0), dtype="float32"), pt.zeros((0, number))
     if entries.value_gradients:
@@ -226,6 +254,27 @@ def _pieces(entries: Entries, kind: str) -> list[Variable]:
     if entries.scores:
         scores = pt.stack(entries.scores)
     return [pieces, scores]
+
+
+def _is_elementwise(entries: Entries, rows: Sequence[Variable]) -> bool:
+    """Whether a few single values meet records of single numbers, elementwise."""
+    single = all(set(value.type.shape) <= {1} for value in entries.values)
+    few = len(entries.values) <= _MOST_PRODUCTS
+    return not entries.scores and single and few and all(row.type.ndim == 1 for row in rows)
+
+
+def _of_one_record(
+    entries: Entries, rows: Sequence[Variable]
+) -> tuple[list[Variable], list[Variable]]:
+    """Pieces of one record's gradient, over plain numbers: the values, and the record."""
+    replaced = [*entries.values, *rows]
+    numbers = [ScalarType(variable.dtype)() for variable in replaced]
+    swap = {
+        variable: pt.tensor_from_scalar(number)[(None,) * variable.type.ndim]
+        for variable, number in zip(replaced, numbers, strict=True)
+    }
+    pieces = [rebuilt(gradient, swap) for gradient in entries.value_gradients]
+    return numbers, [pt.scalar_from_tensor(piece[0, 0].astype("float32")) for piece in pieces]
 
 
 def _along(outputs: Variable, theta: Variable, directions: Variable) -> Variable:
@@ -240,11 +289,7 @@ def _along(outputs: Variable, theta: Variable, directions: Variable) -> Variable
 def _kind(entries: Entries | None) -> str:
     if entries is None:
         return "forward"
-    if not entries.values and len(entries.scores) == 1:
-        return "rows"
-    if not entries.scores and all(value.type.shape == (1,) for value in entries.values):
-        return "values"
-    return "entries"
+    return "rows" if not entries.values and len(entries.scores) == 1 else "entries"
 
 
 def _refuse_steps(logp: Variable, theta: Variable) -> None:

@@ -136,7 +136,7 @@ class RecordLikelihood:
 
     def load(self) -> None:
         """Read the data again, as ``pm.set_data`` may have changed it."""
-        self.data = [np.asarray(_value(source)) for source in self._sources]
+        self.data = [np.ascontiguousarray(_value(source)) for source in self._sources]
         lengths = {rows.shape[axis] for rows, axis in zip(self.data, self.axes, strict=True)}
         if lengths != {self.n_records}:
             raise ValueError(
@@ -298,11 +298,11 @@ def _any_length(source: Variable, axis: int) -> Variable:
 
 
 def rebuilt(output: Variable, swap: dict[Variable, Variable]) -> Variable:
-    """Graph with leaves replaced and every node made anew, so that no static length stays."""
+    """Graph with variables replaced and nodes above made anew, so that no static length stays."""
     made = dict(swap)
     for node in FunctionGraph(outputs=[output], clone=False).toposort():
         inputs = [made.get(variable, variable) for variable in node.inputs]
-        if inputs == node.inputs:
+        if inputs == node.inputs or not swap.keys().isdisjoint(node.outputs):
             continue
         if isinstance(node.op, SpecifyShape):
             made[node.outputs[0]] = inputs[0]

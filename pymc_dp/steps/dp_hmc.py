@@ -15,6 +15,7 @@ from pymc_dp import noise
 from pymc_dp.accounting.allowance import Allowance
 from pymc_dp.accounting.budget import Neighbours, PrivacyBudget
 from pymc_dp.gradients import RecordGradients
+from pymc_dp.kernels.gradient import GRADIENT_LEVELS
 from pymc_dp.kernels.leapfrog import Trajectory, leapfrog
 from pymc_dp.kernels.penalty import log_acceptance, ratio_scale
 from pymc_dp.likelihood import compile_prior_gradient
@@ -232,6 +233,8 @@ class DPHMC(PenaltyStep):
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """Move once, at the price of ``n_leapfrog + 1`` noised gradients and a noised ratio."""
         theta = self.space.flatten(point)
+        here = self._seen_by_data(theta)
+        self._totals = {here: self._totals[here]} if here in self._totals else {}
         momentum = self.rng.normal(size=self.seen.size)
         step_size = self._next_step_size()
         end = self._leapfrog(theta, momentum, step_size)
@@ -271,12 +274,22 @@ class DPHMC(PenaltyStep):
         """Gradient of the log-density by the sampler's coordinates, noised afresh."""
         self.allowance.look(1)
         gradient = self.basis.T @ self.prior_gradient(theta)
-        sd, generator = self._grad_noise * noise.LEVELS, self.allowance.generator
-        totals = self.gradients.total(theta, self.clip_grad)
-        levels = [noise.release(int(total), sd, generator) for total in totals]
-        scale = self.tempering * self.grad_scale * self.clip_grad / noise.LEVELS
+        sd, generator = self._grad_noise * GRADIENT_LEVELS, self.allowance.generator
+        levels = noise.release(self._total(theta), sd, generator)
+        scale = self.tempering * self.grad_scale * self.clip_grad / GRADIENT_LEVELS
         gradient[self.seen] += scale * np.array(levels, dtype=float)
         return gradient
+
+    def _total(self, theta: Vector) -> list[int]:
+        """Clipped sum of the records' gradients; kept, since a trajectory starts at a known end."""
+        here = self._seen_by_data(theta)
+        if here not in self._totals:
+            self._totals[here] = self.gradients.total(theta, self.clip_grad).tolist()
+        return self._totals[here]
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._totals: dict[bytes, list[int]] = {}
 
     def _next_step_size(self) -> float:
         """Take the next of a randomised Halton sequence of base 2."""
