@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor
@@ -32,9 +32,30 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Variable = Any  # of a PyTensor graph
 
-_BLOCK_BYTES = 2**20  # of a block's gradients: stays in the processor's cache
+_BLOCK_BYTES = 2**19  # of a block's gradients: stays in the processor's cache
 _MOST_PRODUCTS = 64  # of single values and coordinates that are written out in one loop
 _STEPS = (ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero, ps.IntDiv)
+
+
+class _Block(NamedTuple):
+    """Some records: their arrays, and what stays the same over a chain.
+
+    Attributes
+    ----------
+    rows : list
+        As the compiled functions take them.
+    covariates : list
+        Of linear predictors.
+    columns : ndarray or None
+        Gradients of the predictors, one record a column, where no parameter changes them.
+    lengths : ndarray or None
+        Of these gradients, where there is nothing else.
+    """
+
+    rows: list[NDArray[Any]]
+    covariates: Sequence[Matrix] = ()
+    columns: Any = None
+    lengths: Vector | None = None
 
 
 class RecordGradients:
@@ -60,6 +81,7 @@ class RecordGradients:
         self, likelihood: RecordLikelihood, compile_kwargs: dict[str, Any] | None = None
     ) -> None:
         self.likelihood = likelihood
+        self._turned: list[bool] = [False] * len(likelihood.axes)
         theta, rows, logp = likelihood.graph
         _refuse_steps(logp, theta)
         directions = pt.dmatrix("directions")
@@ -82,8 +104,9 @@ class RecordGradients:
                 values = pt.concatenate(parts)
                 slopes = [_along(values, theta, directions), values]
                 self._slopes = compiled([theta, directions], slopes)
-                self._pieces = compiled([theta, *rows], _pieces(entries))
-                self._covariates = compiled(rows, entries.covariates)
+                inputs, self._turned = _turned(entries, rows, likelihood.axes)
+                self._pieces = compiled([theta, *inputs], _pieces(entries, rows, inputs))
+                self._covariates = compiled(inputs, entries.covariates)
                 self._n_values = len(entries.values)
                 if _is_elementwise(entries, rows):
                     self._record = compiled(*_of_one_record(entries, rows))
@@ -100,14 +123,10 @@ class RecordGradients:
 
     def forget(self) -> None:
         """Drop what was computed from the data."""
-        self._rows: list[Matrix] = []
-        self._columns: NDArray[np.float32] | None = None
-        self._lengths: Vector | None = None
+        self._blocks: list[_Block] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        forgotten = {"_rows": [], "_columns": None, "_lengths": None}
-        return state | forgotten | {"_joined": None, "_made": {}}
+        return self.__dict__ | {"_blocks": [], "_joined": None, "_made": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -132,34 +151,41 @@ class RecordGradients:
         self.size = len(self._directions)
         if self.size > MOST_COORDINATES:
             raise ValueError(f"{self.size} coordinates, more than {MOST_COORDINATES}.")
-        self._block = max(256, _BLOCK_BYTES // (8 * self.size))
         splits = self._splits(len(basis))
-        if not splits:
-            self._block = self.likelihood.n_records
+        fits = max(256, _BLOCK_BYTES // (8 * self.size))
+        self._cut(fits if splits else self.likelihood.n_records)
         #: the whole of `total` as one compiled function
         self._joined = None
         if self.kind == "values" and splits and self.size * self._n_values <= _MOST_PRODUCTS:
             self._joined = self._value_total()
+
+    def _cut(self, length: int) -> None:
+        """Cut the records into blocks of some length."""
+        n = self.likelihood.n_records
+        parts = [slice(start, min(start + length, n)) for start in range(0, n, length)]
+        rows = [self._part(part) for part in parts]
         if self.kind == "forward":
+            self._blocks = [_Block(each) for each in rows]
             return
-        points = np.random.default_rng(0).normal(size=(2, len(basis)))
-        slopes, again = (self._slopes(point, self._directions)[0] for point in points)
-        rows = self._covariates(*self.likelihood.data)
-        self._widths = [len(each.T) for each in rows]
+        points = np.random.default_rng(0).normal(size=(2, self._directions.shape[1]))
+        self._blocks = [
+            self._block(each, *(self._slopes(point, self._directions)[0] for point in points))
+            for each in rows
+        ]
+
+    def _block(self, rows: list[NDArray[Any]], slopes: Matrix, again: Matrix) -> _Block:
+        covariates = self._covariates(*rows)
+        self._widths = [len(each.T) for each in covariates]
         first = slopes.shape[1] - sum(self._widths)
         if not np.array_equal(slopes[:, first:], again[:, first:]):
-            self._rows = rows
-            return
+            return _Block(rows, covariates)
         # coefficients are parameters, and the predictors' gradients stay the same over a chain
-        shape = (len(rows), self.size, self.likelihood.n_records)
-        self._columns = np.empty(shape, dtype=np.float32)
-        for part in self._parts():
-            for columns, slope, each in zip(
-                self._columns, self._by_predictor(slopes), rows, strict=True
-            ):
-                columns[:, part] = slope @ each[part].T
-        if self.kind == "rows":
-            self._lengths = column_lengths(self._columns[0])
+        n = len(covariates[0]) if covariates else 0
+        columns = np.empty((len(covariates), self.size, n), dtype=np.float32)
+        for i, slope in enumerate(self._by_predictor(slopes)):
+            columns[i] = slope @ covariates[i].T
+        lengths = column_lengths(columns[0]) if self.kind == "rows" else None
+        return _Block(rows, (), columns, lengths)
 
     def total(self, theta: Vector, bound: float) -> NDArray[np.int64]:
         """Sum of the gradients at `theta`, each clipped, in units of ``bound / GRADIENT_LEVELS``."""
@@ -167,14 +193,19 @@ class RecordGradients:
             return self._joined(theta, self._directions, bound, *self.likelihood.data)
         total = np.zeros(self.size, dtype=np.int64)
         with np.errstate(all="ignore"):
-            if self._columns is None:
+            if any(block.columns is None for block in self._blocks):
                 for jacobian in self.jacobians(theta):
                     total += clipped_gradient_total(jacobian, bound)
                 return total
             slopes, _ = self._slopes(theta, self._directions)
-            for part, rows in self._blocks():
-                pieces = [np.ascontiguousarray(piece) for piece in self._pieces(theta, *rows)]
-                total += self._block_total(slopes, part, *pieces, bound)
+            for block in self._blocks:
+                pieces, scores = map(np.ascontiguousarray, self._pieces(theta, *block.rows))
+                if block.lengths is not None:
+                    columns, lengths = block.columns[0], block.lengths
+                    total += clipped_score_total(scores[0], columns, lengths, bound)
+                else:
+                    by_value = slopes[:, : len(pieces)]
+                    total += clipped_entry_total(by_value, pieces, scores, block.columns, bound)
         return total
 
     def _value_total(self) -> Callable[..., NDArray[np.int64]]:
@@ -189,36 +220,22 @@ class RecordGradients:
             self._made[self.size] = make_value_total(pieces, slopes, *shape, key=key)
         return self._made[self.size]
 
-    def _block_total(
-        self, slopes: Matrix, part: slice, pieces: Any, scores: Matrix, bound: float
-    ) -> NDArray[np.int64]:
-        assert self._columns is not None
-        if self._lengths is not None:
-            columns = self._columns[0, :, part]
-            return clipped_score_total(scores[0], columns, self._lengths[part], bound)
-        slopes = slopes[:, : pieces.shape[1]]
-        return clipped_entry_total(slopes, pieces, scores, self._columns[:, :, part], bound)
-
     def jacobians(self, theta: Vector) -> Iterator[Matrix]:
         """Gradients block by block, one coordinate a row."""
         if self.kind == "forward":
-            for _, rows in self._blocks():
-                yield self._jacobian(theta, self._directions, *rows)
+            for block in self._blocks:
+                yield self._jacobian(theta, self._directions, *block.rows)
             return
         slopes, _ = self._slopes(theta, self._directions)
-        for part, rows in self._blocks():
-            yield self._assembled(slopes, part, *self._pieces(theta, *rows))
-
-    def _assembled(self, slopes: Matrix, part: slice, pieces: Matrix, scores: Matrix) -> Matrix:
-        """Chain rule: pieces by the values and predictors, times their slopes."""
-        jacobian = slopes[:, : pieces.shape[1]] @ pieces.T
-        for number, slope in enumerate(self._by_predictor(slopes)):
-            if self._columns is not None:
-                columns = self._columns[number][:, part]
-            else:
-                columns = slope @ self._rows[number][part].T
-            jacobian += columns * scores[number]
-        return jacobian
+        for block in self._blocks:
+            pieces, scores = self._pieces(theta, *block.rows)
+            jacobian = slopes[:, : len(pieces)] @ pieces
+            for i, slope in enumerate(self._by_predictor(slopes)):
+                if block.columns is None:
+                    jacobian += (slope @ block.covariates[i].T) * scores[i]
+                else:
+                    jacobian += block.columns[i] * scores[i]
+            yield jacobian
 
     def _by_predictor(self, slopes: Matrix) -> list[Matrix]:
         """Slopes of each predictor's coefficients, which come after those of the values."""
@@ -227,33 +244,51 @@ class RecordGradients:
 
     def _splits(self, size: int) -> bool:
         """Whether some records' gradients can be computed without the others."""
-        some = [np.zeros(size), *self.likelihood.part(slice(0, 2))]
+        some = [np.zeros(size), *self._part(slice(0, 2))]
         try:
             if self.kind == "forward":
                 return self._jacobian(some[0], self._directions, *some[1:]).shape[1] == 2
-            pieces = self._pieces(*some)
-            return all(len(np.moveaxis(p, i % p.ndim, 0)) == 2 for i, p in enumerate(pieces))
+            return all(piece.shape[1] == 2 for piece in self._pieces(*some))
         except Exception:  # the number of records is written into the graph
             return False
 
-    def _parts(self) -> Iterator[slice]:
-        for start in range(0, self.likelihood.n_records, self._block):
-            yield slice(start, min(start + self._block, self.likelihood.n_records))
+    def _part(self, records: slice) -> list[NDArray[Any]]:
+        """Confidential arrays of consecutive records, as the compiled functions take them."""
+        return [
+            np.ascontiguousarray(rows.T) if turned else rows
+            for rows, turned in zip(self.likelihood.part(records), self._turned, strict=True)
+        ]
 
-    def _blocks(self) -> Iterator[tuple[slice, list[NDArray[Any]]]]:
-        for part in self._parts():
-            yield part, self.likelihood.part(part)
+
+def _turned(
+    entries: Entries, rows: Sequence[Variable], axes: Sequence[int]
+) -> tuple[list[Variable], list[bool]]:
+    """Inputs in place of the rows, and whether they have one record a column.
+
+    Matrices that meet values alone have: loops over records then read and write memory in order.
+    """
+    turned = [
+        row.type.ndim == 2 and axis == 0 and not entries.scores
+        for row, axis in zip(rows, axes, strict=True)
+    ]
+    return [row.T.type() if turn else row for row, turn in zip(rows, turned, strict=True)], turned
 
 
-def _pieces(entries: Entries) -> list[Variable]:
-    """One column for every value, and one row for every predictor."""
+def _pieces(
+    entries: Entries, rows: Sequence[Variable], inputs: Sequence[Variable]
+) -> list[Variable]:
+    """Pieces by all values and scores of all predictors, one record a column."""
     number = [*entries.value_gradients, *entries.scores][0].shape[0]
-    pieces, scores = pt.zeros((number, 0), dtype="float32"), pt.zeros((0, number))
+    pieces, scores = pt.zeros((0, number), dtype="float32"), pt.zeros((0, number))
     if entries.value_gradients:
-        pieces = pt.concatenate(entries.value_gradients, axis=1).astype("float32")
+        by_value = [gradient.T for gradient in entries.value_gradients]
+        pieces = pt.concatenate(by_value, axis=0).astype("float32")
     if entries.scores:
         scores = pt.stack(entries.scores)
-    return [pieces, scores]
+    swap = {
+        row: given.T for row, given in zip(rows, inputs, strict=True) if given is not row
+    }
+    return [rebuilt(graph, swap) for graph in (pieces, scores)]
 
 
 def _is_elementwise(entries: Entries, rows: Sequence[Variable]) -> bool:

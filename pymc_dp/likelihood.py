@@ -195,10 +195,48 @@ def compile_prior_gradient(
     model: pm.Model, space: FlatSpace, compile_kwargs: dict[str, Any] | None = None
 ) -> Callable[[Vector], Vector]:
     """Gradient of the public part's log-density."""
+    return _compile_gradient(model, space, [], lambda gradient: gradient, compile_kwargs)
+
+
+def compile_force(
+    model: pm.Model,
+    space: FlatSpace,
+    basis: NDArray[np.float64],
+    seen: NDArray[np.bool_],
+    compile_kwargs: dict[str, Any] | None = None,
+) -> Callable[[Vector, Vector], Vector]:
+    """Gradient of the public part by coordinates, with what the likelihood adds to some of them.
+
+    Parameters
+    ----------
+    model, space, compile_kwargs
+        As of :func:`compile_prior_gradient`.
+    basis : ndarray
+        Columns are the coordinates.
+    seen : ndarray of bool
+        Coordinates that the second argument of the compiled function, the likelihood's part, is
+        for.
+    """
+    likelihood = pt.dvector("likelihood")
+
+    def by_coordinates(gradient: Variable) -> Variable:
+        return (basis.T @ gradient)[np.flatnonzero(seen)].inc(likelihood)
+
+    return _compile_gradient(model, space, [likelihood], by_coordinates, compile_kwargs)
+
+
+def _compile_gradient(
+    model: pm.Model,
+    space: FlatSpace,
+    others: list[Variable],
+    use: Callable[[Variable], Variable],
+    compile_kwargs: dict[str, Any] | None,
+) -> Callable[..., Vector]:
     theta, (flat,) = space.on_vector([_log_prior(model)])
     try:
-        gradient = pt.grad(flat, theta, disconnected_inputs="ignore")
-        function = pm.compile([theta], gradient, on_unused_input="ignore", **(compile_kwargs or {}))
+        gradient = use(pt.grad(flat, theta, disconnected_inputs="ignore"))
+        options = {"on_unused_input": "ignore"} | (compile_kwargs or {})
+        function = pm.compile([theta, *others], gradient, **options)
     except (NotImplementedError, TypeError, ValueError) as error:
         names = ", ".join(repr(rv.name) for rv in [*model.free_RVs, *model.potentials])
         raise ValueError(

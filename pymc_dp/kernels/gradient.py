@@ -76,32 +76,21 @@ def _levels(row: Single, factor: Single) -> np.int64:
 
 
 @_jit
-def _add_block(block: Single, factor: Single, total: NDArray[np.int64]) -> None:
-    """Add columns, clipped, in whole numbers."""
-    size, width = block.shape
-    factor[:width] = _NONE
-    for k in range(size):
-        row = block[k]
-        for i in range(width):
-            factor[i] += row[i] * row[i]
-    for i in range(width):
-        factor[i] = shrinkage(factor[i]) if is_usable(factor[i]) else _NONE
-    for k in range(size):
-        total[k] += _levels(block[k], factor[:width])
-
-
-@_jit
-def _clipped_total(jacobian: Matrix, unit: float) -> NDArray[np.int64]:
+def _total(jacobian: Single) -> NDArray[np.int64]:
+    """Sum of columns, clipped, in whole numbers."""
     size, n = jacobian.shape
     total, factor = np.zeros(size, dtype=np.int64), np.empty(BLOCK, dtype=np.float32)
     for start in range(0, n, BLOCK):
         width = min(BLOCK, n - start)
-        block = np.empty((size, width), dtype=np.float32)
+        square = np.zeros(width, dtype=np.float32)
         for k in range(size):
-            row, given = block[k], jacobian[k, start : start + width]
+            row = jacobian[k, start : start + width]
             for i in range(width):
-                row[i] = unit * given[i]
-        _add_block(block, factor, total)
+                square[i] += row[i] * row[i]
+        for i in range(width):
+            factor[i] = shrinkage(square[i]) if is_usable(square[i]) else _NONE
+        for k in range(size):
+            total[k] += _levels(jacobian[k, start : start + width], factor)
     return total
 
 
@@ -109,23 +98,17 @@ def _clipped_total(jacobian: Matrix, unit: float) -> NDArray[np.int64]:
 def _clipped_entries(
     slopes: Single, pieces: Single, scores: Matrix, columns: Single, unit: float
 ) -> NDArray[np.int64]:
-    size, n = len(slopes), len(pieces)
-    total, factor = np.zeros(size, dtype=np.int64), np.empty(BLOCK, dtype=np.float32)
-    for start in range(0, n, BLOCK):
-        width = min(BLOCK, n - start)
-        block = np.empty((size, width), dtype=np.float32)
-        if pieces.shape[1]:
-            np.dot(slopes, pieces[start : start + width].T, block)
-        else:
-            block[:] = 0.0
-        for p in range(len(scores)):
-            score = scores[p, start : start + width]
-            for k in range(size):
-                row, column = block[k], columns[p, k, start : start + width]
-                for i in range(width):
-                    row[i] += np.float32(unit * score[i]) * column[i]
-        _add_block(block, factor, total)
-    return total
+    size, n = len(slopes), pieces.shape[1]
+    jacobian = np.zeros((size, n), dtype=np.float32)
+    if len(pieces):
+        np.dot(slopes, pieces, jacobian)
+    for p in range(len(scores)):
+        score = scores[p]
+        for k in range(size):
+            row, column = jacobian[k], columns[p, k]
+            for i in range(n):
+                row[i] += np.float32(unit * score[i]) * column[i]
+    return _total(jacobian)
 
 
 def clipped_gradient_total(jacobian: Matrix, bound: float) -> NDArray[np.int64]:
@@ -151,7 +134,8 @@ def clipped_gradient_total(jacobian: Matrix, bound: float) -> NDArray[np.int64]:
     >>> np.round(clipped_gradient_total(gradients.T, bound=1.0) / GRADIENT_LEVELS, 2)
     array([0.7, 0.8])
     """
-    return _clipped_total(jacobian, 1.0 / (CLIPPED * bound))
+    with np.errstate(all="ignore"):
+        return _total((jacobian / (CLIPPED * bound)).astype(np.float32))
 
 
 def clipped_entry_total(
@@ -164,7 +148,7 @@ def clipped_entry_total(
     slopes : ndarray
         Derivative of some values by the coordinates, one coordinate a row.
     pieces : ndarray
-        Derivative of every record's log-likelihood by these values, one record a row.
+        Derivative of every record's log-likelihood by these values, one record a column.
     scores : ndarray
         Derivative of every record's log-likelihood by linear predictors, one predictor a row.
     columns : ndarray
@@ -178,9 +162,9 @@ def clipped_entry_total(
     >>> from pymc_dp.kernels.gradient import clipped_entry_total, clipped_gradient_total
     >>> rng = np.random.default_rng(0)
     >>> slopes, scores = rng.normal(size=(3, 2)), np.ones((1, 50))
-    >>> pieces = rng.normal(size=(50, 2)).astype("float32")
+    >>> pieces = rng.normal(size=(2, 50)).astype("float32")
     >>> columns = rng.normal(size=(1, 3, 50)).astype("float32")
-    >>> apart = clipped_gradient_total(slopes @ pieces.T + columns[0], 1.0)
+    >>> apart = clipped_gradient_total(slopes @ pieces + columns[0], 1.0)
     >>> together = clipped_entry_total(slopes, pieces, scores, columns, 1.0)
     >>> bool(np.abs(together - apart).max() < 100)
     True

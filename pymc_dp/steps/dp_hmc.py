@@ -18,7 +18,7 @@ from pymc_dp.gradients import RecordGradients
 from pymc_dp.kernels.gradient import GRADIENT_LEVELS
 from pymc_dp.kernels.leapfrog import Trajectory, leapfrog
 from pymc_dp.kernels.penalty import log_acceptance, ratio_scale
-from pymc_dp.likelihood import compile_prior_gradient
+from pymc_dp.likelihood import compile_force
 from pymc_dp.steps.hmc_settings import (
     check_numbers,
     leapfrog_steps,
@@ -201,10 +201,10 @@ class DPHMC(PenaltyStep):
         self.jitter, self.jitter_turn, self.jitter_shift = float(jitter), 0, 0.0
         self.warm_up = 0
         self.gradients_per_iteration = self.n_leapfrog + 1
-        self.prior_gradient = compile_prior_gradient(model, self.space, compile_kwargs)
         self.basis = self._basis(inverse_mass)
         # columns that move what the likelihood depends on
         self.seen = np.any(self.basis[self.likelihood.moves_with] != 0, axis=0)
+        self.force = compile_force(model, self.space, self.basis, self.seen, compile_kwargs)
         self.gradients = RecordGradients(self.likelihood, compile_kwargs)
         if public is model:
             raise ValueError("public= is this model, whose records are confidential.")
@@ -233,7 +233,7 @@ class DPHMC(PenaltyStep):
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """Move once, at the price of ``n_leapfrog + 1`` noised gradients and a noised ratio."""
         theta = self.space.flatten(point)
-        here = self._seen_by_data(theta)
+        here = theta.tobytes()
         self._totals = {here: self._totals[here]} if here in self._totals else {}
         momentum = self.rng.normal(size=self.seen.size)
         step_size = self._next_step_size()
@@ -273,16 +273,14 @@ class DPHMC(PenaltyStep):
     def _noisy_gradient(self, theta: Vector) -> Vector:
         """Gradient of the log-density by the sampler's coordinates, noised afresh."""
         self.allowance.look(1)
-        gradient = self.basis.T @ self.prior_gradient(theta)
         sd, generator = self._grad_noise * GRADIENT_LEVELS, self.allowance.generator
         levels = noise.release(self._total(theta), sd, generator)
         scale = self.tempering * self.grad_scale * self.clip_grad / GRADIENT_LEVELS
-        gradient[self.seen] += scale * np.array(levels, dtype=float)
-        return gradient
+        return self.force(theta, np.array([scale * level for level in levels]))
 
     def _total(self, theta: Vector) -> list[int]:
         """Clipped sum of the records' gradients; kept, since a trajectory starts at a known end."""
-        here = self._seen_by_data(theta)
+        here = theta.tobytes()
         if here not in self._totals:
             self._totals[here] = self.gradients.total(theta, self.clip_grad).tolist()
         return self._totals[here]
