@@ -19,6 +19,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pymc_dp.entries import Entries, find_entries
 from pymc_dp.kernels.compiled import graph_key, source_key
 from pymc_dp.kernels.gradient import (
+    BLOCK,
     MOST_COORDINATES,
     clipped_entry_total,
     clipped_gradient_total,
@@ -152,7 +153,7 @@ class RecordGradients:
         if self.size > MOST_COORDINATES:
             raise ValueError(f"{self.size} coordinates, more than {MOST_COORDINATES}.")
         splits = self._splits(len(basis))
-        fits = max(256, _BLOCK_BYTES // (8 * self.size))
+        fits = BLOCK * max(1, _BLOCK_BYTES // (8 * self.size * BLOCK))
         self._cut(fits if splits else self.likelihood.n_records)
         #: the whole of `total` as one compiled function
         self._joined = None
@@ -188,7 +189,7 @@ class RecordGradients:
         return _Block(rows, (), columns, lengths)
 
     def total(self, theta: Vector, bound: float) -> NDArray[np.int64]:
-        """Sum of the gradients at `theta`, each clipped, in units of ``bound / GRADIENT_LEVELS``."""
+        """Sum of the clipped gradients at `theta`, in units of ``bound / GRADIENT_LEVELS``."""
         if self._joined is not None:
             return self._joined(theta, self._directions, bound, *self.likelihood.data)
         total = np.zeros(self.size, dtype=np.int64)
@@ -263,7 +264,7 @@ class RecordGradients:
 def _turned(
     entries: Entries, rows: Sequence[Variable], axes: Sequence[int]
 ) -> tuple[list[Variable], list[bool]]:
-    """Inputs in place of the rows, and whether they have one record a column.
+    """Make inputs in place of the rows, and tell which of them have one record a column.
 
     Matrices that meet values alone have: loops over records then read and write memory in order.
     """
@@ -285,9 +286,7 @@ def _pieces(
         pieces = pt.concatenate(by_value, axis=0).astype("float32")
     if entries.scores:
         scores = pt.stack(entries.scores)
-    swap = {
-        row: given.T for row, given in zip(rows, inputs, strict=True) if given is not row
-    }
+    swap = {row: given.T for row, given in zip(rows, inputs, strict=True) if given is not row}
     return [rebuilt(graph, swap) for graph in (pieces, scores)]
 
 

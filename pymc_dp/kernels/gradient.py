@@ -10,6 +10,10 @@ exactly. It is clipped in single precision to a length of 2**20 units, and then 
 
 For up to 2**14 coordinates that is less than the 2**10 units between 2**20 and the bound. What
 squares too small for single precision leave out is rounded to zero.
+
+A record's part must not depend on its place either, or one record more would change the parts of
+others: what is approximate works on whole blocks, the last one filled up with zeros, and so has no
+loop of its own for what is left over.
 """
 
 from typing import Any
@@ -65,32 +69,51 @@ def rounded(component: np.float32) -> np.int32:
 
 
 @_jit
-def _levels(row: Single, factor: Single) -> np.int64:
-    """Sum of rounded products."""
-    part = np.int32(0)
-    for i in range(row.size):
-        level = row[i] * factor[i]
-        # a value that is not finite: its record has factor 0
-        part = np.int32(part + rounded(level if abs(level) < _TOP else _NONE))
-    return np.int64(np.int32(part - row.size * ANCHOR_BITS))
+def _padded(row: Single, start: int, buffer: Single) -> Single:
+    """Copy a block of a row, with zeros where it ends."""
+    part = row[start : start + BLOCK]
+    for i in range(part.size):  # faster than an assignment to a slice, in numba
+        buffer[i] = part[i]
+    for i in range(part.size, BLOCK):
+        buffer[i] = _NONE
+    return buffer
 
 
 @_jit
-def _total(jacobian: Single) -> NDArray[np.int64]:
-    """Sum of columns, clipped, in whole numbers."""
+def _levels(row: Single, factor: Single) -> np.int64:
+    """Sum of rounded products over a block."""
+    part = np.int32(0)
+    for i in range(BLOCK):
+        level = row[i] * factor[i]
+        # a value that is not finite: its record has factor 0
+        part = np.int32(part + rounded(level if abs(level) < _TOP else _NONE))
+    return np.int64(np.int32(part - BLOCK * ANCHOR_BITS))
+
+
+@_jit
+def _add_block(block: Single, factor: Single, total: NDArray[np.int64]) -> None:
+    """Add a block of columns, clipped, in whole numbers."""
+    for i in range(BLOCK):
+        factor[i] = _NONE
+    for k in range(len(block)):
+        row = block[k]
+        for i in range(BLOCK):
+            factor[i] += row[i] * row[i]
+    for i in range(BLOCK):
+        factor[i] = shrinkage(factor[i]) if is_usable(factor[i]) else _NONE
+    for k in range(len(block)):
+        total[k] += _levels(block[k], factor)
+
+
+@_jit
+def _clipped_total(jacobian: Single) -> NDArray[np.int64]:
     size, n = jacobian.shape
     total, factor = np.zeros(size, dtype=np.int64), np.empty(BLOCK, dtype=np.float32)
+    block = np.empty((size, BLOCK), dtype=np.float32)
     for start in range(0, n, BLOCK):
-        width = min(BLOCK, n - start)
-        square = np.zeros(width, dtype=np.float32)
         for k in range(size):
-            row = jacobian[k, start : start + width]
-            for i in range(width):
-                square[i] += row[i] * row[i]
-        for i in range(width):
-            factor[i] = shrinkage(square[i]) if is_usable(square[i]) else _NONE
-        for k in range(size):
-            total[k] += _levels(jacobian[k, start : start + width], factor)
+            _padded(jacobian[k], start, block[k])
+        _add_block(block, factor, total)
     return total
 
 
@@ -99,16 +122,24 @@ def _clipped_entries(
     slopes: Single, pieces: Single, scores: Matrix, columns: Single, unit: float
 ) -> NDArray[np.int64]:
     size, n = len(slopes), pieces.shape[1]
-    jacobian = np.zeros((size, n), dtype=np.float32)
-    if len(pieces):
-        np.dot(slopes, pieces, jacobian)
-    for p in range(len(scores)):
-        score = scores[p]
-        for k in range(size):
-            row, column = jacobian[k], columns[p, k]
-            for i in range(n):
-                row[i] += np.float32(unit * score[i]) * column[i]
-    return _total(jacobian)
+    total, factor = np.zeros(size, dtype=np.int64), np.empty(BLOCK, dtype=np.float32)
+    block = np.zeros((size, BLOCK), dtype=np.float32)
+    some = np.empty((len(pieces), BLOCK), dtype=np.float32)
+    for start in range(0, n, BLOCK):
+        for m in range(len(pieces)):
+            _padded(pieces[m], start, some[m])
+        if len(pieces):
+            np.dot(slopes, some, block)
+        else:
+            block[:] = _NONE
+        for p in range(len(scores)):
+            score = scores[p, start : start + BLOCK]
+            for k in range(size):
+                row, column = block[k], columns[p, k, start : start + BLOCK]
+                for i in range(score.size):
+                    row[i] += np.float32(unit * score[i]) * column[i]
+        _add_block(block, factor, total)
+    return total
 
 
 def clipped_gradient_total(jacobian: Matrix, bound: float) -> NDArray[np.int64]:
@@ -135,7 +166,7 @@ def clipped_gradient_total(jacobian: Matrix, bound: float) -> NDArray[np.int64]:
     array([0.7, 0.8])
     """
     with np.errstate(all="ignore"):
-        return _total((jacobian / (CLIPPED * bound)).astype(np.float32))
+        return _clipped_total((jacobian / (CLIPPED * bound)).astype(np.float32))
 
 
 def clipped_entry_total(
@@ -189,17 +220,19 @@ def _clipped_scores(
     scores: Vector, columns: Single, lengths: Vector, unit: float
 ) -> NDArray[np.int64]:
     size, n = columns.shape
-    total, factor = np.zeros(size, dtype=np.int64), np.empty(BLOCK, dtype=np.float32)
+    total, factor = np.zeros(size, dtype=np.int64), np.zeros(BLOCK, dtype=np.float32)
+    buffer = np.empty(BLOCK, dtype=np.float32)
     for start in range(0, n, BLOCK):
-        width = min(BLOCK, n - start)
-        score, given = scores[start : start + width], lengths[start : start + width]
-        for i in range(width):
+        score, given = scores[start : start + BLOCK], lengths[start : start + BLOCK]
+        for i in range(score.size):
             length = abs(unit * score[i]) * given[i]
             shrunk = unit * score[i] / (length if length > 1.0 else 1.0)
             # a length that is not a number or beyond all measure: its record counts as zero
             factor[i] = np.float32(shrunk if length < 1e19 else 0.0)
         for k in range(size):
-            total[k] += _levels(columns[k, start : start + width], factor[:width])
+            row = columns[k, start : start + BLOCK]
+            whole = row if row.size == BLOCK else _padded(columns[k], start, buffer)
+            total[k] += _levels(whole, factor)
     return total
 
 

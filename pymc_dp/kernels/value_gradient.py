@@ -103,8 +103,9 @@ def _source(rows: range, values: range, coordinates: range) -> str:
         "        width = len(part_0)",
         "        for i in range(width):",
         f"            {', '.join(f'piece_{m}[i]' for m in values)}, = pieces({record})",
+        *(f"        piece_{m}[width:] = NONE" for m in values),
         *(f"        level_{k} = np.int32(0)" for k in coordinates),
-        "        for i in range(width):",
+        "        for i in range(BLOCK):",
         *(
             f"            row_{k} = " + " + ".join(f"slope_{k}_{m} * piece_{m}[i]" for m in values)
             for k in coordinates
@@ -116,10 +117,7 @@ def _source(rows: range, values: range, coordinates: range) -> str:
             f"rounded(row_{k} * factor if usable else NONE))"
             for k in coordinates
         ),
-        *(
-            f"        total[{k}] += np.int32(level_{k} - width * ANCHOR_BITS)"
-            for k in coordinates
-        ),
+        *(f"        total[{k}] += np.int32(level_{k} - BLOCK * ANCHOR_BITS)" for k in coordinates),
         "    return total",
     ]
     return "\n".join(lines)

@@ -180,6 +180,30 @@ def test_records_of_all_blocks_are_added_however_gradients_are_made():
         np.testing.assert_allclose(total, expected, atol=6 * math.sqrt(N / 12) + 0.3 * N)
 
 
+@pytest.mark.parametrize("n", [1, 7, 100, BLOCK - 1, BLOCK, N])
+def test_a_records_part_does_not_depend_on_its_place(n):
+    # one record more, whose gradient is zero, moves the others
+    rng = np.random.default_rng(n)
+    slopes, pieces = rng.normal(size=(3, 2)), single(rng.normal(size=(2, n)))
+    columns, scores = single(rng.normal(size=(3, n))), rng.normal(size=n)
+
+    def totals(pieces, columns, scores):
+        number = scores.size
+        yield clipped_gradient_total(columns.astype(float), 0.5)
+        yield values(slopes, pieces.astype(float), 0.5)
+        yield clipped_entry_total(slopes, pieces, scores[None], columns[None], 0.5)
+        none = np.zeros((0, number)), np.zeros((0, 3, number), dtype=np.float32)
+        yield clipped_entry_total(slopes, pieces, *none, 0.5)
+        yield clipped_score_total(scores, columns, column_lengths(columns), 0.5)
+
+    def moved(rows):
+        return np.concatenate([np.zeros_like(rows[..., :1]), rows], axis=-1)
+
+    before = list(totals(pieces, columns, scores))
+    after = list(totals(moved(pieces), moved(columns), moved(scores)))
+    np.testing.assert_array_equal(before, after)
+
+
 def test_sums_of_whole_blocks_do_not_wrap_around():
     jacobian = np.full((1, N), -3.0)
     assert abs(int(clipped_gradient_total(jacobian, 1.0)[0]) + N * 2**20) <= N
