@@ -303,8 +303,8 @@ def _of_one_record(
     """Pieces of one record's gradient, over plain numbers: the values, and the record."""
     replaced = [*entries.values, *rows]
     numbers = [ScalarType(variable.dtype)() for variable in replaced]
-    swap = {
-        variable: pt.tensor_from_scalar(number)[(None,) * variable.type.ndim]
+    swap: dict[Variable, Variable] = {
+        variable: pt.expand_dims(pt.tensor_from_scalar(number), range(variable.type.ndim))
         for variable, number in zip(replaced, numbers, strict=True)
     }
     pieces = [rebuilt(gradient, swap) for gradient in entries.value_gradients]

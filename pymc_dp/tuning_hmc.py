@@ -297,8 +297,8 @@ class _Trial:
         momentum = rng.normal(size=theta.size)
 
         def force(place: Vector) -> Vector:
-            total = target.gradients.total(place, self.clip_grad)
-            total = target.weight / GRADIENT_LEVELS * total
+            levels = target.gradients.total(place, self.clip_grad)
+            total = target.weight / GRADIENT_LEVELS * levels
             noisy = self.grad_scale * (total + grad_noise * rng.normal(size=theta.size))
             return self.clip_grad * noisy + self.root.T @ target.prior_gradient(place)
 

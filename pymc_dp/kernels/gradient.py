@@ -54,7 +54,7 @@ def shrinkage(square: np.float32) -> np.float32:
 
 
 @_jit
-def is_usable(square: np.float32) -> bool:
+def is_usable(square: np.float32) -> np.bool:
     """Whether a length is a number, and not beyond all measure."""
     return square < _LARGE
 

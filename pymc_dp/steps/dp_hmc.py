@@ -209,6 +209,7 @@ class DPHMC(PenaltyStep):
         if public is model:
             raise ValueError("public= is this model, whose records are confidential.")
         self.public = None if public is None else public_likelihood(public, self.space)
+        self._totals: dict[bytes, list[int]] = {}
         self._forget()
 
     @property
@@ -233,8 +234,7 @@ class DPHMC(PenaltyStep):
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """Move once, at the price of ``n_leapfrog + 1`` noised gradients and a noised ratio."""
         theta = self.space.flatten(point)
-        here = theta.tobytes()
-        self._totals = {here: self._totals[here]} if here in self._totals else {}
+        self._totals = {key: kept for key, kept in self._totals.items() if key == theta.tobytes()}
         momentum = self.rng.normal(size=self.seen.size)
         step_size = self._next_step_size()
         end = self._leapfrog(theta, momentum, step_size)
@@ -287,7 +287,7 @@ class DPHMC(PenaltyStep):
 
     def _forget(self) -> None:
         super()._forget()
-        self._totals: dict[bytes, list[int]] = {}
+        self._totals = {}
 
     def _next_step_size(self) -> float:
         """Take the next of a randomised Halton sequence of base 2."""
