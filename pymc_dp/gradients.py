@@ -111,8 +111,10 @@ class RecordGradients:
                 self._n_values = len(entries.values)
                 if _is_elementwise(entries, rows):
                     self._record = compiled(*_of_one_record(entries, rows))
-                    nodes = self._record.maker.fgraph.apply_nodes
-                    if all(isinstance(node.op, ps.ScalarOp) for node in nodes):
+                    made = [
+                        v for node in self._record.maker.fgraph.apply_nodes for v in node.outputs
+                    ]
+                    if all(isinstance(variable.type, ScalarType) for variable in made):
                         self.kind = "values"
         except (NotImplementedError, TypeError, ValueError) as error:
             raise ValueError(

@@ -313,7 +313,8 @@ class DPHMC(PenaltyStep):
         """Any symmetric function of both ends that no confidential record enters will do."""
         if self.public is not None:
             return ratio_scale(self.public(proposal), self.public(theta))
-        return float(np.linalg.norm(displacement[self.seen]))
+        moved = displacement[self.seen]
+        return math.sqrt(moved @ moved)
 
     @staticmethod
     def competence(var: Any, has_grad: bool) -> Competence:
