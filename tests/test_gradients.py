@@ -153,12 +153,13 @@ def test_the_joined_function_gives_what_blocks_of_arrays_give(build):
 
 
 def test_bad_records_count_as_zero_and_raise_nothing():
-    def logp(y, m):
-        return m / y - m * pm.math.log(y)
+    def logp(y, m, x):
+        return y * (m / x - m * pm.math.log(x))
 
     with pm.Model() as model:
-        bad = np.array([0.0, np.nan, np.inf, -1.0, 1.0])
-        pm.CustomDist("y", pm.Normal("m"), logp=logp, signature="()->()", observed=bad)
+        x = np.array([0.0, np.nan, np.inf, -1.0, 1.0])
+        y = np.ones(5)
+        pm.CustomDist("y", pm.Normal("m"), x, logp=logp, signature="(),()->()", observed=y)
     gradients = RecordGradients(RecordLikelihood(model, FlatSpace(model)))
     gradients.prepare(np.eye(1))
     assert gradients._joined is not None

@@ -142,6 +142,29 @@ def test_other_data_with_the_same_answers_gives_the_same_run(variant, monkeypatc
     assert_same_run(first, second)
 
 
+def location_and_scale(offset, y):
+    with pm.Model() as model:
+        mu, sigma = pm.Normal("mu"), pm.HalfNormal("sigma")
+        pm.Normal("y", mu + offset, sigma, observed=y)
+    return model
+
+
+def test_the_same_where_gradients_are_made_in_one_compiled_function(monkeypatch, caplog):
+    rng = np.random.default_rng(0)
+    offset, y = rng.normal(size=(2, 60))
+    ugly = np.concatenate([[np.nan, np.inf, -1e300, 0.0], 1e4 * offset[4:]])
+    kwargs = {"clip_logp": 2.0} | HMC
+    transcript = []
+    with monkeypatch.context() as patch:
+        release = recorder(transcript)
+        first = watch(location_and_scale(offset, y), release, patch, caplog, **kwargs)
+    with monkeypatch.context() as patch:
+        play = player(transcript)
+        second = watch(location_and_scale(ugly, 2 * y), play, patch, caplog, **kwargs)
+    assert 0 < float(first["tree"].sample_stats["accepted"].mean()) < 1
+    assert_same_run(first, second)
+
+
 @pytest.mark.parametrize("variant", ["joint", "hmc"])
 def test_the_number_of_records_does_not_show_under_add_remove(variant, monkeypatch, caplog):
     kwargs = {"clip_logp": 2.0, "step_size": 0.3, "neighbours": "add_remove"} | VARIANTS[variant]
