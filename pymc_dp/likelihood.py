@@ -195,43 +195,17 @@ def compile_prior_gradient(
     model: pm.Model, space: FlatSpace, compile_kwargs: dict[str, Any] | None = None
 ) -> Callable[[Vector], Vector]:
     """Gradient of the public part's log-density."""
-    return _compile_gradient(model, space, [], lambda gradient: gradient, compile_kwargs)
+    return compile_gradient(model, space, [], lambda gradient: gradient, compile_kwargs)
 
 
-def compile_force(
-    model: pm.Model,
-    space: FlatSpace,
-    basis: NDArray[np.float64],
-    seen: NDArray[np.bool_],
-    compile_kwargs: dict[str, Any] | None = None,
-) -> Callable[[Vector, Vector], Vector]:
-    """Gradient of the public part by coordinates, with what the likelihood adds to some of them.
-
-    Parameters
-    ----------
-    model, space, compile_kwargs
-        As of :func:`compile_prior_gradient`.
-    basis : ndarray
-        Columns are the coordinates.
-    seen : ndarray of bool
-        Coordinates that the second argument of the compiled function, the likelihood's part, is
-        for.
-    """
-    likelihood = pt.dvector("likelihood")
-
-    def by_coordinates(gradient: Variable) -> Variable:
-        return (basis.T @ gradient)[np.flatnonzero(seen)].inc(likelihood)
-
-    return _compile_gradient(model, space, [likelihood], by_coordinates, compile_kwargs)
-
-
-def _compile_gradient(
+def compile_gradient(
     model: pm.Model,
     space: FlatSpace,
     others: list[Variable],
     use: Callable[[Variable], Variable],
     compile_kwargs: dict[str, Any] | None,
 ) -> Callable[..., Vector]:
+    """Compile what is made of the public part's gradient, and of other inputs."""
     theta, (flat,) = space.on_vector([_log_prior(model)])
     try:
         gradient = use(pt.grad(flat, theta, disconnected_inputs="ignore"))

@@ -14,11 +14,11 @@ from pymc.util import RandomGenerator
 from pymc_dp import noise
 from pymc_dp.accounting.allowance import Allowance
 from pymc_dp.accounting.budget import Neighbours, PrivacyBudget
+from pymc_dp.force import compile_force
 from pymc_dp.gradients import RecordGradients
-from pymc_dp.kernels.gradient import GRADIENT_LEVELS
+from pymc_dp.kernels.gradient import GRADIENT_LEVELS, MOST_COORDINATES
 from pymc_dp.kernels.leapfrog import Trajectory, leapfrog
 from pymc_dp.kernels.penalty import log_acceptance, ratio_scale
-from pymc_dp.likelihood import compile_force
 from pymc_dp.steps.hmc_settings import (
     check_numbers,
     leapfrog_steps,
@@ -204,6 +204,10 @@ class DPHMC(PenaltyStep):
         self.basis = self._basis(inverse_mass)
         # columns that move what the likelihood depends on
         self.seen = np.any(self.basis[self.likelihood.moves_with] != 0, axis=0)
+        if np.count_nonzero(self.seen) > MOST_COORDINATES:
+            raise ValueError(
+                f"The likelihood may depend on {MOST_COORDINATES} coordinates at most."
+            )
         self.force = compile_force(model, self.space, self.basis, self.seen, compile_kwargs)
         self.gradients = RecordGradients(self.likelihood, compile_kwargs)
         if public is model:
