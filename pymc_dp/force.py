@@ -1,6 +1,5 @@
 """What drives a trajectory: the gradients of prior and likelihood by the sampler's coordinates."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,28 @@ from numpy.typing import NDArray
 from pymc_dp.likelihood import FlatSpace, Variable, Vector, compile_gradient
 
 
+class Force:
+    """A compiled function of two vectors, called without PyTensor's own ceremony.
+
+    That takes longer than the few operations in it.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __call__(self, theta: Vector, likelihood: Vector) -> Vector:
+        """Gradient of the log-density."""
+        return self.function.vm.jit_fn(theta, likelihood)[0]
+
+
 def compile_force(
     model: pm.Model,
     space: FlatSpace,
     basis: NDArray[np.float64],
     seen: NDArray[np.bool_],
     compile_kwargs: dict[str, Any] | None = None,
-) -> Callable[[Vector, Vector], Vector]:
+) -> Force:
     """Compile ``force(theta, likelihood)``, the prior's gradient with the likelihood's added.
-
-    One call, because a call takes longer than the few operations in it.
 
     Parameters
     ----------
@@ -48,4 +59,5 @@ def compile_force(
     def by_coordinates(gradient: Variable) -> Variable:
         return (basis.T @ gradient)[np.flatnonzero(seen)].inc(likelihood)
 
-    return compile_gradient(model, space, [likelihood], by_coordinates, compile_kwargs)
+    options = (compile_kwargs or {}) | {"mode": "NUMBA"}
+    return Force(compile_gradient(model, space, [likelihood], by_coordinates, options))
