@@ -171,10 +171,8 @@ class RecordGradients:
             self._blocks = [_Block(each) for each in rows]
             return
         points = np.random.default_rng(0).normal(size=(2, self._directions.shape[1]))
-        self._blocks = [
-            self._block(each, *(self._slopes(point, self._directions)[0] for point in points))
-            for each in rows
-        ]
+        slopes, again = (self._slopes(point, self._directions)[0] for point in points)
+        self._blocks = [self._block(each, slopes, again) for each in rows]
 
     def _block(self, rows: list[NDArray[Any]], slopes: Matrix, again: Matrix) -> _Block:
         covariates = self._covariates(*rows)
