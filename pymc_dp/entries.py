@@ -29,9 +29,9 @@ class Entries(NamedTuple):
     Attributes
     ----------
     values : list
-        Vectors of the parameters alone that meet the records elementwise.
+        Variables of the parameters alone that meet the records elementwise.
     value_gradients : list
-        Derivative of each record's log-likelihood by such a vector, one record a row.
+        Derivative of each record's log-likelihood by such a variable, one record a row.
     coefficients : list
         Vectors of the parameters alone that meet the records in a linear predictor.
     covariates : list
@@ -76,7 +76,7 @@ def find_entries(
         if entry.covariates is None:
             width = entry.variable.size
             spread = pt.broadcast_to(one_a_row, (number, *one_a_row.shape[1:]))
-            entries.values.append(entry.variable.ravel())
+            entries.values.append(entry.variable)
             entries.value_gradients.append(spread.reshape((number, width)))
         else:
             entries.coefficients.append(entry.coefficients)

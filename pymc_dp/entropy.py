@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 __all__ = ["system_generator", "system_normal", "system_uniform"]
 
-_inverse_cdf = NormalDist().inv_cdf  # of one number: far cheaper than SciPy's
+_inverse_cdf = NormalDist().inv_cdf  # of a few numbers: cheaper than SciPy's
 
 
 def system_uniform(shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -20,14 +20,15 @@ def system_uniform(shape: tuple[int, ...]) -> NDArray[np.float64]:
     return ((bits.astype(np.float64) + 0.5) * 2.0**-52).reshape(shape)
 
 
-def system_normal() -> float:
-    """Draw a standard normal, every bit of it from the operating system.
+def system_normal(size: int) -> list[float]:
+    """Draw standard normals, every bit of them from the operating system.
 
-    It is the sum of four inverse-CDF draws over two, so that the grid of the uniform draws cannot
+    Each is the sum of four inverse-CDF draws over two, so that the grid of the uniform draws cannot
     be read off the result (Holohan & Braghin 2021).
     """
-    words = struct.unpack("<4Q", os.urandom(32))
-    return sum(_inverse_cdf(((word >> 12) + 0.5) * 2.0**-52) for word in words) / 2
+    words = struct.unpack(f"<{4 * size}Q", os.urandom(32 * size))
+    draws = [_inverse_cdf(((word >> 12) + 0.5) * 2.0**-52) for word in words]
+    return [sum(draws[i : i + 4]) / 2 for i in range(0, 4 * size, 4)]
 
 
 def system_generator() -> np.random.Generator:

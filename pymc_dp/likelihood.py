@@ -136,7 +136,7 @@ class RecordLikelihood:
 
     def load(self) -> None:
         """Read the data again, as ``pm.set_data`` may have changed it."""
-        self.data = [np.asarray(_value(source)) for source in self._sources]
+        self.data = [np.ascontiguousarray(_value(source)) for source in self._sources]
         lengths = {rows.shape[axis] for rows, axis in zip(self.data, self.axes, strict=True)}
         if lengths != {self.n_records}:
             raise ValueError(
@@ -195,10 +195,22 @@ def compile_prior_gradient(
     model: pm.Model, space: FlatSpace, compile_kwargs: dict[str, Any] | None = None
 ) -> Callable[[Vector], Vector]:
     """Gradient of the public part's log-density."""
+    return compile_gradient(model, space, [], lambda gradient: gradient, compile_kwargs)
+
+
+def compile_gradient(
+    model: pm.Model,
+    space: FlatSpace,
+    others: list[Variable],
+    use: Callable[[Variable], Variable],
+    compile_kwargs: dict[str, Any] | None,
+) -> Callable[..., Vector]:
+    """Compile what is made of the public part's gradient, and of other inputs."""
     theta, (flat,) = space.on_vector([_log_prior(model)])
     try:
-        gradient = pt.grad(flat, theta, disconnected_inputs="ignore")
-        function = pm.compile([theta], gradient, on_unused_input="ignore", **(compile_kwargs or {}))
+        gradient = use(pt.grad(flat, theta, disconnected_inputs="ignore"))
+        options = {"on_unused_input": "ignore"} | (compile_kwargs or {})
+        function = pm.compile([theta, *others], gradient, **options)
     except (NotImplementedError, TypeError, ValueError) as error:
         names = ", ".join(repr(rv.name) for rv in [*model.free_RVs, *model.potentials])
         raise ValueError(
@@ -298,11 +310,11 @@ def _any_length(source: Variable, axis: int) -> Variable:
 
 
 def rebuilt(output: Variable, swap: dict[Variable, Variable]) -> Variable:
-    """Graph with leaves replaced and every node made anew, so that no static length stays."""
+    """Graph with variables replaced and nodes above made anew, so that no static length stays."""
     made = dict(swap)
     for node in FunctionGraph(outputs=[output], clone=False).toposort():
         inputs = [made.get(variable, variable) for variable in node.inputs]
-        if inputs == node.inputs:
+        if inputs == node.inputs or not swap.keys().isdisjoint(node.outputs):
             continue
         if isinstance(node.op, SpecifyShape):
             made[node.outputs[0]] = inputs[0]

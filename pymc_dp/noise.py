@@ -6,6 +6,8 @@ What is not covered: the noise is a rounded float Gaussian with about 50 exact b
 beyond 16 standard deviations, not an exact discrete Gaussian.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from pymc_dp.entropy import system_normal
@@ -14,12 +16,14 @@ LEVELS = 2**32
 """Whole numbers between zero and a clip bound; public, the same for every data set."""
 
 
-def release(total: int, sd: float, simulation: np.random.Generator | None = None) -> int:
-    """Add Gaussian noise to a whole number.
+def release(
+    totals: Sequence[int], sd: float, simulation: np.random.Generator | None = None
+) -> list[int]:
+    """Add Gaussian noise to whole numbers, to each its own.
 
     Parameters
     ----------
-    total : int
+    totals : sequence of int
         Computed from confidential data.
     sd : float
         Standard deviation of the noise, in the same unit.
@@ -28,15 +32,16 @@ def release(total: int, sd: float, simulation: np.random.Generator | None = None
 
     Returns
     -------
-    int
-        The noised number, which may be published at the price of ``sd``.
+    list of int
+        The noised numbers, which may be published at the price of ``sd``.
 
     Examples
     --------
     >>> from pymc_dp.noise import LEVELS, release
-    >>> noisy = release(5 * LEVELS, sd=100.0 * LEVELS)
-    >>> isinstance(noisy, int)
-    True
+    >>> noisy = release([5 * LEVELS, 0], sd=100.0 * LEVELS)
+    >>> [isinstance(level, int) for level in noisy]
+    [True, True]
     """
-    draw = system_normal() if simulation is None else simulation.normal()
-    return int(total) + round(sd * float(draw))
+    size = len(totals)
+    draws = system_normal(size) if simulation is None else simulation.normal(size=size).tolist()
+    return [int(total) + round(sd * draw) for total, draw in zip(totals, draws, strict=True)]

@@ -16,6 +16,7 @@ from pymc_dp import noise
 from pymc_dp.accounting.budget import PrivacyBudget, record_weight
 from pymc_dp.accounting.composition import GaussianQueries
 from pymc_dp.gradients import RecordGradients
+from pymc_dp.kernels.gradient import GRADIENT_LEVELS
 from pymc_dp.likelihood import FlatSpace, RecordLikelihood, compile_prior, compile_prior_gradient
 from pymc_dp.scoring import NoScoresError, ScoringStep, SimulatedScores
 
@@ -234,10 +235,9 @@ class _Records:
     ) -> Vector:
         """Sum of clipped gradients, which leaves with the noise it was claimed with."""
         self.gradients.prepare(basis)
-        totals = self.gradients.total(theta, bound)
-        sd = self.noise(query) * noise.LEVELS
-        levels = [noise.release(int(total), sd) for total in totals]
-        return bound / noise.LEVELS * np.array(levels, dtype=float)
+        totals = self.gradients.total(theta, bound).tolist()
+        levels = noise.release(totals, self.noise(query) * GRADIENT_LEVELS)
+        return bound / GRADIENT_LEVELS * np.array(levels, dtype=float)
 
     def with_prior(self, theta: Vector, basis: Matrix, move: Vector) -> Vector:
         """Maximise the prior times a normal likelihood around the end of a move."""

@@ -188,4 +188,5 @@ def clip_fraction(
         count += clipped_count(step.likelihood(proposal), step.likelihood(theta), bound)
     sd = queries.noise_multiplier * moves
     total = step.likelihood.n_records * moves
-    return ClipFraction(noise.release(count, sd) / total, sd / total)
+    (noisy,) = noise.release([count], sd)
+    return ClipFraction(noisy / total, sd / total)

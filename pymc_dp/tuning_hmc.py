@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pymc_dp.accounting.budget import Neighbours, record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
+from pymc_dp.kernels.gradient import GRADIENT_LEVELS
 from pymc_dp.kernels.leapfrog import leapfrog
 from pymc_dp.kernels.penalty import clipped_total, log_acceptance, ratio_scale
 from pymc_dp.noise import LEVELS
@@ -296,7 +297,8 @@ class _Trial:
         momentum = rng.normal(size=theta.size)
 
         def force(place: Vector) -> Vector:
-            total = target.weight / LEVELS * target.gradients.total(place, self.clip_grad)
+            levels = target.gradients.total(place, self.clip_grad)
+            total = target.weight / GRADIENT_LEVELS * levels
             noisy = self.grad_scale * (total + grad_noise * rng.normal(size=theta.size))
             return self.clip_grad * noisy + self.root.T @ target.prior_gradient(place)
 

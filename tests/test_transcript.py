@@ -82,10 +82,10 @@ def assert_same_run(first, second):
 def recorder(transcript):
     release = noise.release
 
-    def record(total, sd, simulation=None):
-        answer = release(total, sd, simulation)
-        transcript.append((sd, answer))
-        return answer
+    def record(totals, sd, simulation=None):
+        answers = release(totals, sd, simulation)
+        transcript.append((sd, answers))
+        return answers
 
     return record
 
@@ -93,10 +93,11 @@ def recorder(transcript):
 def player(transcript):
     answers = iter(transcript)
 
-    def play(total, sd, simulation=None):
-        asked, answer = next(answers)
-        assert asked == sd  # the noise level, too, must not depend on the data
-        return answer
+    def play(totals, sd, simulation=None):
+        asked, released = next(answers)
+        # the noise level and the number of answers, too, must not depend on the data
+        assert (asked, len(released)) == (sd, len(totals))
+        return released
 
     return play
 
@@ -114,7 +115,7 @@ VARIANTS = {
     "hmc, public records": HMC | {"public": logistic(*one_data_set(seed=7)), "clip_logp": 4.0},
     "mala": {"cls": pmdp.DPMALA, "clip_grad": 1.0, "step_size": 0.15},
 }
-LOOKS = {
+LOOKS = {  # numbers that leave in an iteration
     "hmc": 4 * 2 + 1,
     "hmc, public records": 4 * 2 + 1,
     "hmc, dense mass": 4 * 3 + 1,
@@ -132,12 +133,35 @@ def test_other_data_with_the_same_answers_gives_the_same_run(variant, monkeypatc
         first = watch(logistic(*one_data_set()), release, patch, caplog, **kwargs)
     with monkeypatch.context() as patch:
         second = watch(logistic(*ugly_data_set()), player(transcript), patch, caplog, **kwargs)
-    assert len(transcript) == 2 * 45 * LOOKS.get(variant, 1)
+    assert sum(len(answers) for _, answers in transcript) == 2 * 45 * LOOKS.get(variant, 1)
     stats = first["tree"].sample_stats
     if variant == "hmc, wild":
         assert stats["diverging"].all()
     else:
         assert 0 < float(stats["accepted"].mean()) < 1
+    assert_same_run(first, second)
+
+
+def location_and_scale(offset, y):
+    with pm.Model() as model:
+        mu, sigma = pm.Normal("mu"), pm.HalfNormal("sigma")
+        pm.Normal("y", mu + offset, sigma, observed=y)
+    return model
+
+
+def test_the_same_where_gradients_are_made_in_one_compiled_function(monkeypatch, caplog):
+    rng = np.random.default_rng(0)
+    offset, y = rng.normal(size=(2, 60))
+    ugly = np.concatenate([[np.nan, np.inf, -1e300, 0.0], 1e4 * offset[4:]])
+    kwargs = {"clip_logp": 2.0} | HMC
+    transcript = []
+    with monkeypatch.context() as patch:
+        release = recorder(transcript)
+        first = watch(location_and_scale(offset, y), release, patch, caplog, **kwargs)
+    with monkeypatch.context() as patch:
+        play = player(transcript)
+        second = watch(location_and_scale(ugly, 2 * y), play, patch, caplog, **kwargs)
+    assert 0 < float(first["tree"].sample_stats["accepted"].mean()) < 1
     assert_same_run(first, second)
 
 
@@ -192,7 +216,7 @@ def test_other_data_with_the_same_answers_gives_the_same_pilot(neighbours, monke
     with monkeypatch.context() as patch:
         other = logistic(*ugly_data_set(n))
         second = watch_pilot(other, player(transcript), patch, caplog, **kwargs)
-    assert len(transcript) == 6 * 2
+    assert len(transcript) == 6
     assert first == second
 
 

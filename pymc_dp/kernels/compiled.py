@@ -7,7 +7,7 @@ PyTensor's cache takes a key instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -17,7 +17,7 @@ import numba
 from pytensor.configdefaults import config
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 
-__all__ = ["cached_jit", "jit", "source_key"]
+__all__ = ["cached_jit", "graph_key", "jit", "source_key"]
 
 
 @cache
@@ -26,6 +26,12 @@ def source_key() -> str:
     root = Path(__file__).parents[1]
     files = sorted([*root.glob("kernels/*.py"), *root.glob("mechanisms/*.py")])
     return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def graph_key(functions: Sequence[Any]) -> str | None:
+    """Name compiled graphs as PyTensor's cache does; None where one cannot be cached."""
+    keys = [CACHED_SRC_FUNCTIONS.get(function.vm.jit_fn.py_func) for function in functions]
+    return None if None in keys else "".join(str(key) for key in keys)
 
 
 def cached_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -61,12 +62,38 @@ def leapfrog(
     (array([0.]), array([-1.]))
     """
     displacement, theta = np.zeros(momentum.size), start
-    momentum = momentum + step_size / 2 * force(start)
-    for turn in range(n_steps):
-        displacement = displacement + step_size * momentum
-        theta = start + basis @ displacement
-        if not np.all(np.isfinite(theta)):
+    momentum, kick = momentum.copy(), step_size / 2
+    for _ in range(n_steps):
+        theta, finite = _advance(
+            start, basis, displacement, momentum, force(theta), kick, step_size
+        )
+        if not finite:
             return Trajectory(theta, displacement, momentum, finite=False)
-        kick = step_size / 2 if turn == n_steps - 1 else step_size
-        momentum = momentum + kick * force(theta)
+        kick = step_size
+    momentum += step_size / 2 * force(theta)
     return Trajectory(theta, displacement, momentum, bool(np.all(np.isfinite(momentum))))
+
+
+@numba.njit(cache=True)
+def _advance(
+    start: Vector,
+    basis: Matrix,
+    displacement: Vector,
+    momentum: Vector,
+    gradient: Vector,
+    kick: float,
+    step_size: float,
+) -> tuple[Vector, bool]:
+    """Kick and move in place: the new point, and whether it is finite.
+
+    Compiled, because numpy takes longer to start than these few numbers take.
+    """
+    for j in range(momentum.size):
+        momentum[j] += kick * gradient[j]
+        displacement[j] += step_size * momentum[j]
+    theta, finite = start.copy(), True
+    for i in range(theta.size):
+        for j in range(displacement.size):
+            theta[i] += basis[i, j] * displacement[j]
+        finite = finite and np.isfinite(theta[i])
+    return theta, finite

@@ -38,14 +38,15 @@ def _plain_level(new: float, old: float, scale: float) -> float:
 def _clipped_total(new: NDArray[np.float64], old: NDArray[np.float64], scale: float) -> np.int64:
     total = np.int64(0)
     for start in range(0, new.size, _BLOCK):
-        stop = min(start + _BLOCK, new.size)
+        # slices, whose indices start at 0: numba would have to allow for negative ones
+        new_part, old_part = new[start : start + _BLOCK], old[start : start + _BLOCK]
         part = 0.0
-        for i in range(start, stop):
-            part += _plain_level(new[i], old[i], scale)
+        for i in range(new_part.size):
+            part += _plain_level(new_part[i], old_part[i], scale)
         if part != part:  # rare: some value was not a number
             part = 0.0
-            for i in range(start, stop):
-                part += _level(new[i], old[i], scale)
+            for i in range(new_part.size):
+                part += _level(new_part[i], old_part[i], scale)
         total += np.int64(part)
     return total
 

@@ -95,5 +95,5 @@ class Gaussian(GaussianCalibration, AdditiveNoise):
     def noisy(self, value: NDArray, noise: NDArray[np.float64]) -> NDArray[np.float64]:
         """Add noise by inversion, with a warning about floating-point numbers."""
         warn_floating_point(self)
-        drawn = np.array([system_normal() for _ in range(noise.size)]).reshape(noise.shape)
+        drawn = np.array(system_normal(noise.size)).reshape(noise.shape)
         return value + noise * drawn

@@ -23,13 +23,14 @@ from pytensor.tensor.random.type import RandomType, random_generator_type
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.kernels.arrays import Part
+from pymc_dp.kernels.compiled import graph_key
 from pymc_dp.kernels.joint_sweep import make_joint_sweep
 from pymc_dp.kernels.record_move import make_record_move
 from pymc_dp.kernels.sweep import make_sweep
 from pymc_dp.privatized import concrete_shape
 from pymc_dp.records import RecordBlock
 from pymc_dp.steps.local_conditional import draw_local_conditional
-from pymc_dp.steps.packing import Packing, graph_key
+from pymc_dp.steps.packing import Packing
 from pymc_dp.steps.swaps import Swaps
 
 __all__ = ["CompiledBlock"]

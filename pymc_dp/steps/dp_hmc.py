@@ -14,10 +14,11 @@ from pymc.util import RandomGenerator
 from pymc_dp import noise
 from pymc_dp.accounting.allowance import Allowance
 from pymc_dp.accounting.budget import Neighbours, PrivacyBudget
+from pymc_dp.force import compile_force
 from pymc_dp.gradients import RecordGradients
+from pymc_dp.kernels.gradient import GRADIENT_LEVELS, MOST_COORDINATES
 from pymc_dp.kernels.leapfrog import Trajectory, leapfrog
 from pymc_dp.kernels.penalty import log_acceptance, ratio_scale
-from pymc_dp.likelihood import compile_prior_gradient
 from pymc_dp.steps.hmc_settings import (
     check_numbers,
     leapfrog_steps,
@@ -200,14 +201,19 @@ class DPHMC(PenaltyStep):
         self.jitter, self.jitter_turn, self.jitter_shift = float(jitter), 0, 0.0
         self.warm_up = 0
         self.gradients_per_iteration = self.n_leapfrog + 1
-        self.prior_gradient = compile_prior_gradient(model, self.space, compile_kwargs)
         self.basis = self._basis(inverse_mass)
         # columns that move what the likelihood depends on
         self.seen = np.any(self.basis[self.likelihood.moves_with] != 0, axis=0)
+        if np.count_nonzero(self.seen) > MOST_COORDINATES:
+            raise ValueError(
+                f"The likelihood may depend on {MOST_COORDINATES} coordinates at most."
+            )
+        self.force = compile_force(model, self.space, self.basis, self.seen, compile_kwargs)
         self.gradients = RecordGradients(self.likelihood, compile_kwargs)
         if public is model:
             raise ValueError("public= is this model, whose records are confidential.")
         self.public = None if public is None else public_likelihood(public, self.space)
+        self._totals: dict[bytes, list[int]] = {}
         self._forget()
 
     @property
@@ -232,6 +238,7 @@ class DPHMC(PenaltyStep):
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """Move once, at the price of ``n_leapfrog + 1`` noised gradients and a noised ratio."""
         theta = self.space.flatten(point)
+        self._totals = {key: kept for key, kept in self._totals.items() if key == theta.tobytes()}
         momentum = self.rng.normal(size=self.seen.size)
         step_size = self._next_step_size()
         end = self._leapfrog(theta, momentum, step_size)
@@ -270,13 +277,21 @@ class DPHMC(PenaltyStep):
     def _noisy_gradient(self, theta: Vector) -> Vector:
         """Gradient of the log-density by the sampler's coordinates, noised afresh."""
         self.allowance.look(1)
-        gradient = self.basis.T @ self.prior_gradient(theta)
-        sd, generator = self._grad_noise * noise.LEVELS, self.allowance.generator
-        totals = self.gradients.total(theta, self.clip_grad)
-        levels = [noise.release(int(total), sd, generator) for total in totals]
-        scale = self.tempering * self.grad_scale * self.clip_grad / noise.LEVELS
-        gradient[self.seen] += scale * np.array(levels, dtype=float)
-        return gradient
+        sd, generator = self._grad_noise * GRADIENT_LEVELS, self.allowance.generator
+        levels = noise.release(self._total(theta), sd, generator)
+        scale = self.tempering * self.grad_scale * self.clip_grad / GRADIENT_LEVELS
+        return self.force(theta, np.array([scale * level for level in levels]))
+
+    def _total(self, theta: Vector) -> list[int]:
+        """Clipped sum of the records' gradients; kept, since a trajectory starts at a known end."""
+        here = theta.tobytes()
+        if here not in self._totals:
+            self._totals[here] = self.gradients.total(theta, self.clip_grad).tolist()
+        return self._totals[here]
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._totals = {}
 
     def _next_step_size(self) -> float:
         """Take the next of a randomised Halton sequence of base 2."""
@@ -302,7 +317,8 @@ class DPHMC(PenaltyStep):
         """Any symmetric function of both ends that no confidential record enters will do."""
         if self.public is not None:
             return ratio_scale(self.public(proposal), self.public(theta))
-        return float(np.linalg.norm(displacement[self.seen]))
+        moved = displacement[self.seen]
+        return math.sqrt(moved @ moved)
 
     @staticmethod
     def competence(var: Any, has_grad: bool) -> Competence:

@@ -219,8 +219,8 @@ class DPPenalty(PenaltyStep):
         new, old = self.likelihood.batch(proposal, index), self.likelihood.batch(theta, index)
         query = batch_query(new, old, bound, n, self.tempering)
         unit = query.sensitivity / noise.LEVELS
-        level = noise.release(
-            round(query.value / unit),
+        (level,) = noise.release(
+            [round(query.value / unit)],
             self.noise_multiplier * noise.LEVELS,
             self.allowance.generator,
         )

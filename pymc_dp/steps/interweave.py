@@ -24,9 +24,10 @@ from pytensor.graph.replace import clone_replace
 
 from pymc_dp.additivity import direct_inputs
 from pymc_dp.kernels.arrays import Part
+from pymc_dp.kernels.compiled import graph_key
 from pymc_dp.kernels.slice import make_interweaving
 from pymc_dp.records import RecordBlock, is_record
-from pymc_dp.steps.packing import Packing, graph_key
+from pymc_dp.steps.packing import Packing
 from pymc_dp.steps.residuals import CountRule, Rule, rule_for, takes_uniform
 
 __all__ = ["Interweaving", "interweaving_plan"]

@@ -20,17 +20,10 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
-from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorVariable
 
-__all__ = ["Packing", "graph_key"]
-
-
-def graph_key(functions: Sequence[Any]) -> str | None:
-    """Name compiled graphs as PyTensor's cache does; None where one cannot be cached."""
-    keys = [CACHED_SRC_FUNCTIONS.get(function.vm.jit_fn.py_func) for function in functions]
-    return None if None in keys else "".join(str(key) for key in keys)
+__all__ = ["Packing"]
 
 
 class Packing:

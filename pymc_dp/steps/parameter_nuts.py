@@ -16,7 +16,7 @@ from pymc.step_methods.state import DataClassState, WithSamplingState, dataclass
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.kernels.compiled import source_key
+from pymc_dp.kernels.compiled import graph_key, source_key
 from pymc_dp.kernels.nuts import (
     ACCEPT,
     DIVERGING,
@@ -26,7 +26,7 @@ from pymc_dp.kernels.nuts import (
     make_nuts,
 )
 from pymc_dp.steps.nuts_tuning import NUTSTuning
-from pymc_dp.steps.packing import Packing, graph_key
+from pymc_dp.steps.packing import Packing
 from pymc_dp.steps.statistics_block import StatisticsBlock
 
 __all__ = ["ParameterNUTS"]

@@ -11,11 +11,12 @@ from pymc.vartypes import continuous_types
 
 from pymc_dp.additivity import direct_inputs
 from pymc_dp.kernels.arrays import Part
+from pymc_dp.kernels.compiled import graph_key
 from pymc_dp.kernels.conjugate import make_conjugate_draw
 from pymc_dp.kernels.slice import make_slice
 from pymc_dp.records import is_parent
 from pymc_dp.steps.conjugate import MOST_NORMAL, conjugate_family, possible_families
-from pymc_dp.steps.packing import Packing, graph_key
+from pymc_dp.steps.packing import Packing
 
 __all__ = ["ParameterUpdate", "describe_update", "takes"]
 

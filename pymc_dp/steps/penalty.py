@@ -67,7 +67,7 @@ class PenaltyStep(CuratorStep):
         new, old = self.likelihood(proposal), self._log_likelihood(theta)
         sd = self.noise_multiplier * self.allowance.record_weight
         total = clipped_total(new, old, bound)
-        level = noise.release(total, sd * noise.LEVELS, self.allowance.generator)
+        (level,) = noise.release([total], sd * noise.LEVELS, self.allowance.generator)
         self._kept.append((self._seen_by_data(proposal), new))
         return NoisyRatio(level / noise.LEVELS * bound, sd * bound, self.tempering)
 

@@ -106,11 +106,18 @@ def test_acceptance_of_the_penalty_method_is_in_balance():
 
 def test_secret_noise_is_standard_normal():
     # false alarm 1e-5; not reproducible by nature
-    assert kstest([system_normal() for _ in range(20_000)], norm.cdf).pvalue > 1e-5
+    assert kstest(system_normal(20_000), norm.cdf).pvalue > 1e-5
 
 
 def test_release_adds_whole_numbers_of_the_right_size():
-    draws = np.array([release(10**12, 1e6) for _ in range(2000)]) - 10**12
-    assert all(isinstance(release(5, 100.0), int) for _ in range(3))
+    draws = np.array(release([10**12] * 2000, 1e6)) - 10**12
+    assert all(isinstance(level, int) for level in release([5, -5, 2**62], 100.0))
+    assert len(set(draws.tolist())) > 1990  # each has noise of its own
     # variance of 2000 draws: 6 standard errors either way, false alarm below 1e-8
     assert abs(np.var(draws / 1e6) - 1) < 6 * np.sqrt(2 / 2000)
+
+
+def test_simulated_noise_of_a_vector_is_that_of_its_components():
+    one, other = np.random.default_rng(0), np.random.default_rng(0)
+    together = release([1, 2, 3], 1e6, one)
+    assert together == [release([total], 1e6, other)[0] for total in (1, 2, 3)]

@@ -115,8 +115,7 @@ def test_good_gradients_are_followed():
     _, good = draws(problem.model, 500, 1, start=problem.mean, **kwargs)
 
     def against(step):
-        step.prior_gradient, prior = (lambda theta: -prior(theta)), step.prior_gradient
-        step.grad_scale *= -1
+        step._noisy_gradient, gradient = (lambda theta: -gradient(theta)), step._noisy_gradient
 
     _, bad = draws(problem.model, 500, 1, start=problem.mean, change=against, **kwargs)
     assert good > 0.95
@@ -147,9 +146,13 @@ def fresh_looks(step, monkeypatch, point):
     """Whether an iteration takes new noise for all its gradients and its ratio."""
     answers = []
     release = noise.release
-    monkeypatch.setattr(
-        noise, "release", lambda *args: answers.append(release(*args)) or answers[-1]
-    )
+
+    def record(totals, *args):
+        released = release(totals, *args)
+        answers.extend(level - total for level, total in zip(released, totals, strict=True))
+        return released
+
+    monkeypatch.setattr(noise, "release", record)
     counts = []
     for _ in range(20):
         before = len(answers)

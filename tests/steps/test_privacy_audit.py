@@ -15,6 +15,8 @@ from scipy.stats import beta
 import pymc_dp as pmdp
 from pymc_dp import noise
 from pymc_dp.accounting import batch_noise_multiplier, gaussian_sigma
+from pymc_dp.kernels.gradient import GRADIENT_LEVELS
+from pymc_dp.noise import LEVELS
 from pymc_dp.pilot import _Records
 
 EPSILON, DELTA, ITERATIONS, RUNS = 1.0, 0.01, 2, 30_000
@@ -123,14 +125,16 @@ def attack_hmc(records, noise_multiplier, grad_noise_multiplier, seed, monkeypat
         )
     step.setup_chain(np.random.default_rng(seed), 0, HMC_RUNS)
     seen, places = [], []
-    release, total, ratio = noise.release, step.gradients.total, step._noisy_log_ratio
+    release, gradient, ratio = noise.release, step._noisy_gradient, step._noisy_log_ratio
 
-    def record(value, sd, simulation):
-        seen.append((release(value, sd, simulation) / noise.LEVELS, sd / noise.LEVELS))
-        return round(seen[-1][0] * noise.LEVELS)
+    def record(totals, sd, simulation):
+        (answer,) = released = release(totals, sd, simulation)
+        bound = LEVELS if isinstance(places[-1], tuple) else GRADIENT_LEVELS
+        seen.append((answer / bound, sd / bound))
+        return released
 
     monkeypatch.setattr(noise, "release", record)
-    step.gradients.total = lambda theta, bound: places.append(theta[0]) or total(theta, bound)
+    step._noisy_gradient = lambda theta: places.append(theta[0]) or gradient(theta)
     step._noisy_log_ratio = lambda theta, end, length: (
         places.append((theta[0], end[0])) or ratio(theta, end, length)
     )
