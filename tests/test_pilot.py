@@ -56,7 +56,8 @@ def simulate_logistic(values, n=N, width=1.0):
 
 @pytest.fixture
 def seeded(monkeypatch):
-    monkeypatch.setattr(noise, "system_normal", np.random.default_rng(1).normal)
+    rng = np.random.default_rng(1)
+    monkeypatch.setattr(noise, "system_normal", lambda size: rng.normal(size=size).tolist())
 
 
 @pytest.fixture(scope="module")
