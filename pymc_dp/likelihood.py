@@ -185,7 +185,7 @@ def compile_prior(
     model: pm.Model, space: FlatSpace, compile_kwargs: dict[str, Any] | None = None
 ) -> Callable[[Vector], float]:
     """Log-density of the public part: priors with their Jacobians, and potentials."""
-    theta, (flat,) = space.on_vector([_log_prior(model)])
+    theta, (flat,) = space.on_vector([log_prior(model)])
     function = pm.compile([theta], flat, **(compile_kwargs or {}))
     function.trust_input = True
     return function
@@ -206,7 +206,7 @@ def compile_gradient(
     compile_kwargs: dict[str, Any] | None,
 ) -> Callable[..., Vector]:
     """Compile what is made of the public part's gradient, and of other inputs."""
-    theta, (flat,) = space.on_vector([_log_prior(model)])
+    theta, (flat,) = space.on_vector([log_prior(model)])
     try:
         gradient = use(pt.grad(flat, theta, disconnected_inputs="ignore"))
         options = {"on_unused_input": "ignore"} | (compile_kwargs or {})
@@ -221,7 +221,8 @@ def compile_gradient(
     return function
 
 
-def _log_prior(model: pm.Model) -> Variable:
+def log_prior(model: pm.Model) -> Variable:
+    """Log-density of the public part, a graph over the values of the model's variables."""
     return model.logp(vars=[*model.free_RVs, *model.potentials], jacobian=True)
 
 

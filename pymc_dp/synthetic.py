@@ -1,19 +1,32 @@
 """The posterior of synthetic records, explored freely: nothing in it is confidential."""
 
-import math
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pytensor.graph.replace import clone_replace
 from scipy.optimize import minimize
 
 from pymc_dp.gradients import RecordGradients
-from pymc_dp.kernels.leapfrog import leapfrog
-from pymc_dp.likelihood import FlatSpace, RecordLikelihood, compile_prior, compile_prior_gradient
+from pymc_dp.kernels.compiled import graph_key, source_key
+from pymc_dp.kernels.nuts import ACCEPT, REPORT_SIZE, make_nuts
+from pymc_dp.likelihood import (
+    FlatSpace,
+    RecordLikelihood,
+    compile_prior,
+    compile_prior_gradient,
+    log_prior,
+    rebuilt,
+)
+from pymc_dp.steps.nuts_tuning import NUTSTuning
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+
+_TUNE, _DRAWS, _TARGET_ACCEPT = 500, 4000, 0.9
 
 
 class SyntheticPosterior:
@@ -31,54 +44,53 @@ class SyntheticPosterior:
         self.prior_gradient = compile_prior_gradient(model, self.space)
         self.weight = n / self.likelihood.n_records
         self.gradients.prepare(np.eye(self.space.size))
-        self.draws = self._explored(
-            self.space.start if start is None else self.space.flatten(start), rng
-        )
+        begin = self.space.start if start is None else self.space.flatten(start)
+        self.draws = self._explored(model, begin, rng)
 
-    def log_density(self, theta: Vector) -> float:
-        """Log-density of the posterior, up to a constant."""
-        return self.weight * float(self.likelihood(theta).sum()) + float(self.log_prior(theta))
+    def _explored(self, model: pm.Model, start: Vector, rng: np.random.Generator) -> Matrix:
+        """Draws of the posterior by NUTS, from its mode."""
+        density, records = self._compiled_density(model)
 
-    def gradient(self, theta: Vector) -> Vector:
-        """Gradient of the log-density."""
-        total = sum(block.sum(axis=1) for block in self.gradients.jacobians(theta))
-        return self.weight * total + self.prior_gradient(theta)
+        def surprise(theta: Vector) -> tuple[float, Vector]:
+            value, gradient = density(theta, records)
+            return -float(value), -gradient
 
-    def _explored(self, start: Vector, rng: np.random.Generator) -> Matrix:
-        """Draws of the posterior by plain HMC, its mass learnt round by round."""
-        found = minimize(
-            lambda t: -self.log_density(t),
-            start,
-            jac=lambda t: -self.gradient(t),
-            method="BFGS",
-        )
-        theta, root = found.x, np.linalg.cholesky(_symmetric(found.hess_inv))
-        step_size, draws = 0.3, np.empty((0, theta.size))
-        for length in (100, 200, 900):
-            kept = []
-            for _ in range(length):
-                theta, accepted = self._move(theta, root, step_size, rng)
-                step_size *= math.exp(0.05 * (accepted - 0.8)) if length < 900 else 1.0
-                kept.append(theta)
-            draws = np.array(kept[length // 4 :])
-            root = np.linalg.cholesky(covariance(draws))
+        found = minimize(surprise, start, jac=True, method="BFGS")
+        key = graph_key([density])
+        if key is not None:
+            key = sha256(f"synthetic {source_key()} {key}".encode()).hexdigest()
+        move, theta, report = make_nuts(density.vm.jit_fn, key), found.x, np.empty(REPORT_SIZE)
+        tuning = NUTSTuning.start(theta.size, _TUNE)
+        tuning.factor = np.linalg.cholesky(_symmetric(found.hess_inv))
+        draws = np.empty((_DRAWS, theta.size))
+        for turn in range(-_TUNE, _DRAWS):
+            if turn == 0:
+                tuning.freeze()
+            step_size = tuning.step.step_size
+            move(rng, theta, records, tuning.factor, step_size, tuning.doublings, report)
+            if tuning.active:
+                tuning.learn(theta, float(report[ACCEPT]), _TARGET_ACCEPT)
+            else:
+                draws[turn] = theta
         return draws
 
-    def _move(
-        self, theta: Vector, root: Matrix, step_size: float, rng: np.random.Generator
-    ) -> tuple[Vector, bool]:
-        momentum = rng.normal(size=theta.size)
+    def _compiled_density(self, model: pm.Model) -> tuple[Any, Vector]:
+        """Log-density and gradient, a compiled function of the parameters and of all records.
 
-        def force(place: Vector) -> Vector:
-            return root.T @ self.gradient(place)
-
-        # steps of many sizes, for the tails of posteriors that are curved
-        step_size *= 0.1 ** rng.uniform()
-        end = leapfrog(force, theta, root, momentum, step_size, int(rng.integers(3, 16)))
-        gain = self.log_density(end.theta) - self.log_density(theta)
-        gain += float(momentum @ momentum - end.momentum @ end.momentum) / 2
-        accepted = bool(-rng.standard_exponential() < gain)
-        return (end.theta if accepted else theta), accepted
+        These side by side in one vector: written into the function they would have to be compiled.
+        """
+        theta, rows, logp = self.likelihood.graph
+        records, pieces, start = pt.dvector("records"), {}, 0
+        for row, data in zip(rows, self.likelihood.data, strict=True):
+            piece = records[start : start + data.size].reshape(data.shape)
+            pieces[row] = piece.astype(row.dtype)
+            start += data.size
+        other, (prior,) = self.space.on_vector([log_prior(model)])
+        value = self.weight * rebuilt(logp, pieces).sum() + clone_replace(prior, {other: theta})
+        function = pm.compile([theta, records], [value, pt.grad(value, theta)], mode="NUMBA")
+        function.trust_input = True
+        parts = [np.ravel(data) for data in self.likelihood.data]
+        return function, np.concatenate(parts, dtype=np.float64)
 
 
 def covariance(draws: Matrix) -> Matrix:

@@ -19,7 +19,7 @@ from pymc_dp.synthetic import SyntheticPosterior, covariance
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-_TRIALS = 96  # single iterations by which a setting is judged
+_TRIALS = 288  # single iterations by which a setting is judged
 _RECORDS = 4000  # synthetic records that are used
 _CLIP_ERROR = 0.5  # what clipping may change of log-ratios, root mean square
 
@@ -91,7 +91,7 @@ def suggest_hmc(
 
     Notes
     -----
-    Synthetic records are weighted up to n. Their posterior is sampled by plain HMC, and its
+    Synthetic records are weighted up to n. Their posterior is sampled by NUTS, and its
     covariance (the mean of several) becomes the inverse mass. Ratios are clipped as far as
     log-ratios between its draws change by less than 0.5, root mean square. Gradients are
     clipped where noise over signal is least, and scaled up by what the clip takes away. Numbers of
@@ -121,7 +121,7 @@ def suggest_hmc(
 
 def _plain_model(dim: int, prior_sd: float) -> pm.Model:
     records = prior_sd * np.random.default_rng(0).normal(size=(_RECORDS, dim))
-    with pm.Model() as model:
+    with pm.Model(model=None) as model:  # not a part of the one in context
         theta = pm.Normal("theta", 0, prior_sd, shape=dim)
         pm.Normal("y", theta, prior_sd, observed=records)
     return model

@@ -111,6 +111,13 @@ def test_hmc_settings_from_synthetic_data_do_what_is_forecast():
     assert found.draws > 40
 
 
+def test_settings_for_the_model_in_context_leave_it_alone():
+    with pm.Model() as model:
+        pm.Normal("mu", 0, 1)
+        pmdp.suggest_hmc(4.0, 1e-6, n=100_000, dim=2)
+    assert [rv.name for rv in model.basic_RVs] == ["mu"]
+
+
 def test_hmc_settings_need_synthetic_data_or_a_dimension():
     with pytest.raises(ValueError, match=r"synthetic=.*dim="):
         pmdp.suggest_hmc(1.0, 1e-6, n=1000)

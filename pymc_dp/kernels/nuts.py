@@ -12,12 +12,13 @@ from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 
 from pymc_dp.kernels.arrays import inner_cached
 
-__all__ = ["ACCEPT", "DIVERGING", "DOUBLINGS", "LEAPS", "LOG_DENSITY", "make_nuts"]
+__all__ = ["ACCEPT", "DIVERGING", "DOUBLINGS", "LEAPS", "LOG_DENSITY", "REPORT_SIZE", "make_nuts"]
 
 #: a trajectory whose energy is off by more has diverged
 _MOST_ENERGY = 1000.0
-#: positions in the report of a move
+#: positions in the report of a move, and their number
 ACCEPT, LEAPS, DIVERGING, DOUBLINGS, LOG_DENSITY = range(5)
+REPORT_SIZE = 5
 
 
 @inner_cached

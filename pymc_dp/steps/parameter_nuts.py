@@ -23,6 +23,7 @@ from pymc_dp.kernels.nuts import (
     DOUBLINGS,
     LEAPS,
     LOG_DENSITY,
+    REPORT_SIZE,
     make_nuts,
 )
 from pymc_dp.steps.nuts_tuning import NUTSTuning
@@ -126,7 +127,7 @@ class ParameterNUTS(WithSamplingState):
         """Move the parameters once."""
         full = {**point, **dict(zip(self.variance_names, variances, strict=True))}
         theta, given = self.packing.theta_of(full), self.packing.given_of(full)
-        tuning, report = self.tuning, np.empty(5)
+        tuning, report = self.tuning, np.empty(REPORT_SIZE)
         step_size = tuning.step.step_size
         doublings = tuning.doublings
         self.run(rng, theta, given, tuning.factor, step_size, doublings, report)
