@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from hashlib import sha256
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+from numba.core.errors import NumbaPerformanceWarning
 from numpy.typing import NDArray
 from pymc.blocking import PointType
 from pymc.step_methods.state import DataClassState, dataclass_state
@@ -108,7 +110,9 @@ class Rounds:
         entries = int(np.prod(self.packing.table.type.shape))
         self._most_at_once = int(np.clip(MOST_ENTRIES // max(entries, 1), 1, MOST_DRAWS))
         self.forget()
-        self.step(point, np.random.default_rng(), self.start_tuning(), False, 0)  # compiles
+        with warnings.catch_warnings():  # advice on code that PyTensor wrote
+            warnings.simplefilter("ignore", NumbaPerformanceWarning)
+            self.step(point, np.random.default_rng(), self.start_tuning(), False, 0)  # compiles
         self.forget()
 
     @cached_property
