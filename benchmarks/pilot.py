@@ -3,7 +3,7 @@
 Without: settings by ``suggest_hmc`` from records simulated at the start, and a chain from there, of
 which half is tuning. With: a tenth of the budget for ``pilot``, settings by ``suggest_hmc`` from
 records simulated at the place it found, chains from there, of which a tenth is tuning. Reference is
-plain HMC on all records. Distances in posterior standard deviations, root mean square over
+NUTS on all records. Distances in posterior standard deviations, root mean square over
 coordinates; effective draws are those of the worst coordinate, of all chains together. The noise is
 the operating system's: medians of REPEATS runs.
 """
@@ -80,7 +80,7 @@ CASES = [  # name, how to simulate and the truth, n, epsilon
 
 
 def reference(model, n):
-    """Mean and root of the covariance of the posterior, by plain HMC."""
+    """Mean and root of the covariance of the posterior, by NUTS."""
     with np.errstate(all="ignore"):
         found = SyntheticPosterior(model, n, None, np.random.default_rng(1))
     return found.space, found.draws.mean(axis=0), np.linalg.cholesky(covariance(found.draws))

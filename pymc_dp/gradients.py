@@ -1,7 +1,6 @@
 """Clipped sums of per-record gradients of a model's log-likelihood."""
 
 from collections.abc import Callable, Iterator, Sequence
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dp.entries import Entries, find_entries
-from pymc_dp.kernels.compiled import graph_key, source_key
+from pymc_dp.kernels.compiled import joined_key
 from pymc_dp.kernels.gradient import (
     BLOCK,
     MOST_COORDINATES,
@@ -215,9 +214,7 @@ class RecordGradients:
             functions = [self._record, self._slopes]
             pieces, slopes = (function.vm.jit_fn for function in functions)
             shape = (len(self.likelihood.data), self._n_values, self.size)
-            key = graph_key(functions)
-            if key is not None:
-                key = sha256(f"{source_key()} {key} {shape}".encode()).hexdigest()
+            key = joined_key(f"values {shape}", functions)
             self._made[self.size] = make_value_total(pieces, slopes, *shape, key=key)
         return self._made[self.size]
 

@@ -1,6 +1,5 @@
 """The posterior of synthetic records, explored freely: nothing in it is confidential."""
 
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from pytensor.graph.replace import clone_replace
 from scipy.optimize import minimize
 
 from pymc_dp.gradients import RecordGradients
-from pymc_dp.kernels.compiled import graph_key, source_key
+from pymc_dp.kernels.compiled import joined_key
 from pymc_dp.kernels.nuts import ACCEPT, REPORT_SIZE, make_nuts
 from pymc_dp.likelihood import (
     FlatSpace,
@@ -56,10 +55,8 @@ class SyntheticPosterior:
             return -float(value), -gradient
 
         found = minimize(surprise, start, jac=True, method="BFGS")
-        key = graph_key([density])
-        if key is not None:
-            key = sha256(f"synthetic {source_key()} {key}".encode()).hexdigest()
-        move, theta, report = make_nuts(density.vm.jit_fn, key), found.x, np.empty(REPORT_SIZE)
+        move = make_nuts(density.vm.jit_fn, joined_key("nuts", [density]))
+        theta, report = found.x, np.empty(REPORT_SIZE)
         tuning = NUTSTuning.start(theta.size, _TUNE)
         tuning.factor = np.linalg.cholesky(_symmetric(found.hess_inv))
         draws = np.empty((_DRAWS, theta.size))

@@ -17,7 +17,7 @@ import numba
 from pytensor.configdefaults import config
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 
-__all__ = ["cached_jit", "graph_key", "jit", "source_key"]
+__all__ = ["cached_jit", "graph_key", "jit", "joined_key", "source_key"]
 
 
 @cache
@@ -32,6 +32,12 @@ def graph_key(functions: Sequence[Any]) -> str | None:
     """Name compiled graphs as PyTensor's cache does; None where one cannot be cached."""
     keys = [CACHED_SRC_FUNCTIONS.get(function.vm.jit_fn.py_func) for function in functions]
     return None if None in keys else "".join(str(key) for key in keys)
+
+
+def joined_key(what: str, functions: Sequence[Any]) -> str | None:
+    """Name what this package makes of compiled graphs; None where one cannot be cached."""
+    key = graph_key(functions)
+    return None if key is None else sha256(f"{what} {source_key()} {key}".encode()).hexdigest()
 
 
 def cached_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:

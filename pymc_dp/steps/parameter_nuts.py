@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from pymc.step_methods.state import DataClassState, WithSamplingState, dataclass
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.kernels.compiled import graph_key, source_key
+from pymc_dp.kernels.compiled import joined_key
 from pymc_dp.kernels.nuts import (
     ACCEPT,
     DIVERGING,
@@ -114,9 +113,7 @@ class ParameterNUTS(WithSamplingState):
     @cached_property
     def run(self) -> Callable[..., None]:
         """One move, numba-compiled."""
-        key = graph_key([self.density])
-        name = None if key is None else sha256(f"nuts {source_key()} {key}".encode()).hexdigest()
-        return make_nuts(self.density.vm.jit_fn, name)
+        return make_nuts(self.density.vm.jit_fn, joined_key("nuts", [self.density]))
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "run"}
