@@ -16,7 +16,7 @@ import pymc as pm
 from scipy.special import expit
 
 import pymc_dp as pmdp
-from pymc_dp.synthetic import SyntheticPosterior, covariance
+from pymc_dp.curator.plan.synthetic import SyntheticPosterior, covariance
 
 SIMULATED, REPEATS, SHARE = 10_000, 1, 0.1
 

@@ -15,17 +15,17 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.additivity import NotAdditiveError, direct_inputs
+from pymc_dp.analyst.record_gibbs.interweave import interweaving_plan
+from pymc_dp.analyst.record_gibbs.parameters import describe_update, takes
+from pymc_dp.analyst.records import RecordBlock, length_of, record_blocks, record_variables
+from pymc_dp.analyst.regression.conjugate_priors import describe_statistics
+from pymc_dp.analyst.regression.distribution import RegressionStatisticsRV
+from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import latent_statistics
+from pymc_dp.analyst.regression.normal_x.wishart import CrossProductRV, GramRV
+from pymc_dp.analyst.release import Release, releases
+from pymc_dp.graph.additivity import NotAdditiveError, direct_inputs
+from pymc_dp.graph.sensitivity import Sensitivity, check_declared, derive_sensitivity
 from pymc_dp.mechanisms import Mechanism
-from pymc_dp.records import RecordBlock, length_of, record_blocks, record_variables
-from pymc_dp.regression.distribution import RegressionStatisticsRV
-from pymc_dp.regression.wishart import CrossProductRV, GramRV
-from pymc_dp.release import Release, releases
-from pymc_dp.sensitivity import Sensitivity, check_declared, derive_sensitivity
-from pymc_dp.steps.interweave import interweaving_plan
-from pymc_dp.steps.parameters import describe_update, takes
-from pymc_dp.steps.regression_priors import describe_statistics
-from pymc_dp.steps.statistics_block import latent_statistics
 
 __all__ = ["ExplainedRelease", "Explanation", "explain"]
 

@@ -8,11 +8,11 @@ from typing import Any
 import pymc as pm
 from pymc.step_methods.compound import CompoundStep
 
-from pymc_dp.records import record_variables
-from pymc_dp.redaction import sample_redacted
-from pymc_dp.steps.curator import curator_steps
-from pymc_dp.steps.holder_model import is_statistic
-from pymc_dp.steps.record_gibbs import RecordGibbs
+from pymc_dp.analyst.record_gibbs.step import RecordGibbs
+from pymc_dp.analyst.records import record_variables
+from pymc_dp.analyst.regression.normal_x.holder_model import is_statistic
+from pymc_dp.curator.redaction import sample_redacted
+from pymc_dp.curator.steps.base import curator_steps
 
 __all__ = ["sample"]
 

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.entropy import system_uniform
 from pymc_dp.mechanisms.base import (
     Guarantee,
     Mechanism,
@@ -23,6 +22,7 @@ from pymc_dp.mechanisms.base import (
     warn_floating_point,
 )
 from pymc_dp.mechanisms.custom import cannot_draw
+from pymc_dp.mechanisms.entropy import system_uniform
 
 __all__ = ["ExponentialMechanism", "KNormGradient"]
 

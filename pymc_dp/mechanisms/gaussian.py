@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.accounting.gaussian import gaussian_sigma
-from pymc_dp.entropy import system_normal
 from pymc_dp.mechanisms.additive import AdditiveNoise
 from pymc_dp.mechanisms.base import warn_floating_point
 from pymc_dp.mechanisms.calibration import GaussianCalibration
+from pymc_dp.mechanisms.entropy import system_normal
 
 __all__ = ["Gaussian"]
 

@@ -11,10 +11,10 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.entropy import system_uniform
 from pymc_dp.mechanisms.additive import AdditiveNoise
 from pymc_dp.mechanisms.base import warn_floating_point
 from pymc_dp.mechanisms.calibration import LaplaceCalibration
+from pymc_dp.mechanisms.entropy import system_uniform
 
 __all__ = ["Laplace"]
 

@@ -1,0 +1,1 @@
+"""For analysts, who hold a release: declare it, and sample what it says."""

@@ -1,0 +1,171 @@
+"""Declare, inside a PyMC model, what was released about its confidential records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import ArrayLike
+from pymc.vartypes import discrete_types
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.analyst.invariants import start_from_agreeing_records
+from pymc_dp.analyst.records import mark_records
+from pymc_dp.analyst.regression.distribution import mark_statistics, smoothed
+from pymc_dp.analyst.release import PrivatizedRV
+from pymc_dp.graph.additivity import direct_inputs
+from pymc_dp.graph.sensitivity import check_declared
+from pymc_dp.mechanisms import Exact, Mechanism
+
+__all__ = ["Privatized", "clamp"]
+
+
+def Privatized(  # noqa: N802  (a distribution to its users, who write pm.Normal beside it)
+    name: str,
+    statistic: TensorVariable,
+    mechanism: Mechanism,
+    *,
+    observed: Any = None,
+    dims: Any = None,
+) -> TensorVariable:
+    """Declare that a statistic of confidential records was released with privacy noise.
+
+    The result is an ordinary PyMC variable: the model's log-density, prior and posterior
+    predictive draws, ``pm.set_data``, ``pm.model_to_graphviz`` and NUTS work as for any other.
+    ``pm.sample`` picks :class:`~pymc_dp.RecordGibbs` for the record variables whose sum over
+    records the statistic is.
+
+    Parameters
+    ----------
+    name : str
+        Name of the released value in the model.
+    statistic : TensorVariable
+        What was computed from the records before noise, in plain PyTensor: a scalar, vector or
+        matrix. Records are random variables with one record a row, along their first axis.
+    mechanism : Mechanism
+        The noise, e.g. ``pmdp.Laplace(epsilon=1, sensitivity=10)``.
+    observed : array_like or pm.Data, optional
+        The released value. Without it the release is a free variable, which prior predictive
+        sampling draws.
+    dims : str or sequence of str, optional
+        Names of the dimensions, as for PyMC distributions.
+
+    Returns
+    -------
+    TensorVariable
+        The released value.
+
+    References
+    ----------
+    Ju, Awan, Gong & Rao (2022). Data augmentation MCMC for Bayesian inference from privatized
+    data. Equation (4) is the joint density that the model then has.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dp as pmdp
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 0, 10)
+    ...     x = pm.Normal("x", mu, 1, shape=100)
+    ...     total = pmdp.clamp(x, -5, 5).sum()
+    ...     released = pmdp.Privatized("released", total, pmdp.Laplace(scale=10), observed=103.0)
+    """
+    model = pm.modelcontext(None)
+    statistic = pt.as_tensor_variable(statistic)
+    if not isinstance(mechanism, Mechanism):
+        raise TypeError(
+            f"The mechanism of {name!r} is {mechanism!r}. Write the noise that was added, "
+            "e.g. pmdp.Laplace(scale=10) or pmdp.Gaussian(sigma=3)."
+        )
+    _check_reaches_latents(name, statistic, model)
+    mechanism = smoothed(mechanism, statistic, model)
+    shape = concrete_shape(statistic)
+    mechanism.check_statistic(name, statistic, shape)
+    if observed is not None:
+        observed = _checked_release(name, observed, mechanism, shape)
+
+    rv = PrivatizedRV.rv_op(statistic.astype("float64"), mechanism)
+    dims = (dims,) if isinstance(dims, str) else dims
+    rv = model.register_rv(rv, name, observed=observed, dims=dims)
+    mark_statistics(statistic, model)
+    records, contributions = mark_records(statistic, model, mechanism)
+    if contributions is not None:
+        check_declared(name, mechanism, contributions, records)
+    if isinstance(mechanism, Exact) and observed is not None:
+        value = observed.eval() if isinstance(observed, Variable) else observed
+        start_from_agreeing_records(name, model, records, contributions, value)
+    return rv
+
+
+def clamp(x: Any, lower: ArrayLike, upper: ArrayLike) -> TensorVariable:
+    """Bound each value to ``[lower, upper]``, as the data holder did before summing.
+
+    The bounds must not depend on the data: they make the sensitivity of a sum finite, and
+    :func:`~pymc_dp.explain` derives it from them.
+
+    Parameters
+    ----------
+    x : TensorVariable
+        Records, or values computed from each of them.
+    lower, upper : float or array_like
+        The bounds, lower below upper.
+
+    Returns
+    -------
+    TensorVariable
+        Of `x`'s shape.
+
+    Examples
+    --------
+    >>> import pymc_dp as pmdp
+    >>> pmdp.clamp([-7.0, 0.5, 9.0], -5, 5).eval()
+    array([-5. ,  0.5,  5. ])
+    """
+    x = pt.as_tensor_variable(x)
+    # small Python integers would become int8, and sums of int8 overflow
+    dtype = "int64" if x.dtype in discrete_types else "float64"
+    low, high = np.asarray(lower, dtype=dtype), np.asarray(upper, dtype=dtype)
+    if np.any(low != np.asarray(lower)) or np.any(high != np.asarray(upper)):
+        raise ValueError(f"Bounds of integer records must be whole numbers: {lower!r}, {upper!r}.")
+    if not np.all(low < high):
+        raise ValueError(f"clamp needs lower < upper, got lower={lower!r} and upper={upper!r}.")
+    return pt.clip(x, low, high)
+
+
+def _check_reaches_latents(name: str, statistic: TensorVariable, model: pm.Model) -> None:
+    reached = direct_inputs([statistic], model.basic_RVs)
+    if any(rv in model.free_RVs for rv in reached):
+        return
+    if reached:
+        names = ", ".join(repr(rv.name) for rv in reached)
+        raise ValueError(
+            f"The statistic of {name!r} uses only variables with observed values ({names}). "
+            f"Confidential records are latent: drop observed= where {names} is declared."
+        )
+    raise ValueError(
+        f"No record variable reaches the statistic of {name!r}. Compute it from a random variable "
+        f'of the model, e.g. x = pm.Normal("x", mu, 1, shape=n), then '
+        f'pmdp.Privatized("{name}", pmdp.clamp(x, lower, upper).sum(), ...).'
+    )
+
+
+def concrete_shape(var: TensorVariable) -> tuple[int, ...]:
+    """Shape of a variable whose shape does not depend on other variables' values."""
+    if None not in var.type.shape:
+        return tuple(int(s) for s in var.type.shape)
+    return tuple(int(s) for s in pt.as_tensor(var.shape).eval())
+
+
+def _checked_release(name: str, observed: Any, mechanism: Mechanism, shape: tuple[int, ...]) -> Any:
+    """Return a released value fit to be observed, or say what is wrong with it."""
+    if np.ma.isMaskedArray(observed):
+        raise ValueError(f"The released value of {name!r} is masked: every entry must be known.")
+    value = observed
+    if isinstance(observed, Variable):
+        value = observed.get_value() if isinstance(observed, SharedVariable) else observed.eval()
+    checked = mechanism.checked_release(name, np.asarray(value), mechanism.released_shape(shape))
+    return observed if isinstance(observed, Variable) else checked

@@ -1,0 +1,223 @@
+"""A block of records, compiled: draw proposals for all of them, and evaluate the current ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.blocking import PointType
+from pymc.logprob.utils import replace_rvs_by_values
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import explicit_graph_inputs, graph_inputs
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import RandomType, random_generator_type
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.analyst.privatized import concrete_shape
+from pymc_dp.analyst.record_gibbs.joint_sweep import make_joint_sweep
+from pymc_dp.analyst.record_gibbs.local_conditional import draw_local_conditional
+from pymc_dp.analyst.record_gibbs.record_move import make_record_move
+from pymc_dp.analyst.record_gibbs.swaps import Swaps
+from pymc_dp.analyst.record_gibbs.sweep import make_sweep
+from pymc_dp.analyst.records import RecordBlock
+from pymc_dp.graph.packing import Packing
+from pymc_dp.numerics.compiled import graph_key
+from pymc_dp.numerics.rounds import Part
+
+__all__ = ["CompiledBlock"]
+
+
+class CompiledBlock:
+    """Compiled functions of one block of records."""
+
+    def __init__(self, model: pm.Model, block: RecordBlock, packing: Packing) -> None:
+        self.packing = packing
+        self.names = [str(model.rvs_to_values[rv].name) for rv in block.records]
+        self.release_names = [release.name for release in block.releases]
+        self.mechanisms = [release.mechanism for release in block.releases]
+        transforms = model.rvs_to_transforms
+        values = [
+            transforms[rv].forward(rv, *rv.owner.inputs) if transforms.get(rv) else rv
+            for rv in block.records
+        ]
+        per_record = [_columns(block), _log_weight(block)]
+        drawn: list[Any] = [packing.rows(values), *per_record]
+        conditional = draw_local_conditional(block)
+        if conditional is not None:  # which leaves the block's terms out of every ratio
+            per_record[1] = pt.zeros(0)
+            given_draw: Any = {block.records[0]: conditional}
+            drawn = graph_replace([packing.rows(values), *per_record], given_draw, strict=False)
+
+        # proposals: the records stay random, everything else is replaced by its value
+        given = {rv: v for rv, v in model.rvs_to_values.items() if rv not in block.records}
+        drawn = replace_rvs_by_values(
+            drawn,
+            rvs_to_values=given,
+            rvs_to_transforms={rv: transforms.get(rv) for rv in given},
+        )
+        rng = random_generator_type("rng")
+        drawn = packing.packed(_draw_with(rng, drawn, block), keep=[rng])
+        theta, others, table = packing.theta, packing.given, packing.table
+        self.propose = packing.compiled([theta, others], drawn, rng)
+
+        # the current records: everything is replaced by its value
+        totals = pt.concatenate([t.ravel().astype("float64") for t in [*block.totals, pt.zeros(0)]])
+        evaluated = model.replace_rvs_by_values([*per_record, totals])
+        self.evaluate = packing.compiled(
+            [theta, others, table], packing.packed([g.astype("float64") for g in evaluated])
+        )
+        released: list[Any] = [model.rvs_to_values[release.rv] for release in block.releases]
+        self.released = packing.compiled([others], packing.packed(released), mode="FAST_COMPILE")
+        #: whether a release is itself a variable that other steps move
+        self.free_release = any(release.rv in model.free_RVs for release in block.releases)
+        self.shapes = [concrete_shape(total) for total in block.totals]
+        #: log-density of all releases together, where one is not a sum over components
+        self.joint = None
+        if not all(mechanism.elementwise for mechanism in self.mechanisms):
+            self.joint = _joint_density(block)
+        #: whether other terms of the model tell about the records
+        self.weighted = bool(block.terms)
+        #: exchanges between records, where totals are known exactly
+        self.swaps = None
+        if Swaps.needed(block):
+            self.swaps = Swaps(model, block, per_record[0], packing)
+        elementwise = self.mechanisms if self.joint is None else []
+        self.densities = tuple(dict.fromkeys(m.log_density for m in elementwise))
+        #: noise parameter and position of the density for every component of the releases
+        self.noise, self.kind = self._components(elementwise)
+
+    def _components(
+        self, mechanisms: Sequence[Any]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        noise, kind = [np.zeros(0)], [np.zeros(0, dtype=np.int64)]
+        for mechanism, shape in zip(mechanisms, self.shapes, strict=False):
+            noise.append(np.broadcast_to(mechanism.noise, shape).ravel())
+            kind.append(np.full(noise[-1].size, self.densities.index(mechanism.log_density)))
+        return np.concatenate(noise), np.concatenate(kind)
+
+    def key(self) -> str | None:
+        """Name of the compiled moves, for the cache on disk."""
+        functions = [self.propose, self.evaluate]
+        functions += [] if self.joint is None else [self.joint]
+        functions += [] if self.swaps is None else [self.swaps.evaluate]
+        key = graph_key(functions)
+        names = [_density_key(density) for density in self.densities]
+        rows = "" if self.swaps is None else str(self.swaps.rows)
+        return None if key is None or None in names else f"records {key} {names} {rows}"
+
+    def parts(self) -> list[Part]:
+        """Make the moves of the records, numba-compiled."""
+        if self.joint is None:
+            sweep = make_sweep(self.densities)
+        else:
+            sweep = make_joint_sweep(self.joint.vm.jit_fn)
+        propose, evaluate = self.propose.vm.jit_fn, self.evaluate.vm.jit_fn
+        moves = [make_record_move(propose, evaluate, sweep)]
+        if self.swaps is not None:
+            moves.append(self.swaps.part(evaluate, self.densities))
+        return moves
+
+    def released_values(self, given: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Released value of every component, after a check by its mechanism."""
+        released = [
+            np.ravel(mechanism.checked_release(name, value, value.shape))
+            for name, mechanism, value in zip(
+                self.release_names, self.mechanisms, self.released(given), strict=True
+            )
+        ]
+        return np.concatenate([np.zeros(0), *released]).astype(np.float64)
+
+    def deviation(self, point: PointType, rng: np.random.Generator) -> float:
+        """How far the contributions are from explaining a move of one record, relative to it.
+
+        Moves a record in the middle of the table to a proposal and compares the change of the
+        statistics, computed in full, with the change of that record's contribution.
+        """
+        pack = self.packing
+        theta, given, table = pack.theta_of(point), pack.given_of(point), pack.table_of(point)
+        contributions, _, before = self.evaluate(theta, given, table)
+        drawn, proposed, _ = self.propose(rng, theta, given)
+        i = len(proposed) // 2
+        table[:, i] = drawn[:, i]
+        change = self.evaluate(theta, given, table)[2] - before
+        expected = proposed[i] - contributions[i]
+        size = np.abs(before).max(initial=0) + np.abs(proposed[i]).max(initial=0) + 1
+        return float(np.abs(change - expected).max(initial=0) / size)
+
+
+def _density_key(density: Any) -> str | None:
+    """Name a compiled density of this package with all that it closes over; None for others."""
+    function = density.py_func
+    if not function.__module__.startswith("pymc_dp."):
+        return None
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    inside = [str(_density_key(c)) if hasattr(c, "py_func") else repr(c) for c in cells]
+    return f"{function.__module__}.{function.__qualname__}({', '.join(inside)})"
+
+
+def _columns(block: RecordBlock) -> TensorVariable:
+    """Contributions to all releases side by side, of shape (n, number of components)."""
+    n = block.records[0].shape[0]
+    parts = [c.reshape((n, -1)).astype("float64") for c in block.contributions]
+    return pt.concatenate(parts, axis=1) if parts else pt.zeros((n, 0))
+
+
+def _joint_density(block: RecordBlock) -> Any:
+    """Compile the log-density of all releases as a function of (totals, released), both flat."""
+    totals, released = pt.dvector("totals"), pt.dvector("released")
+    terms, start, first = [], 0, 0
+    for release, total in zip(block.releases, block.totals, strict=True):
+        mechanism, shape = release.mechanism, concrete_shape(total)
+        out = concrete_shape(release.rv)
+        stop, last = start + int(np.prod(shape)), first + int(np.prod(out))
+        logp = mechanism.logp if total is release.statistic else mechanism.logp_of_totals
+        value = released[first:last].reshape(out).astype(mechanism.dtype)
+        terms.append(logp(value, totals[start:stop].reshape(shape)).sum())
+        start, first = stop, last
+    inputs = [var for var in explicit_graph_inputs(terms) if var not in (totals, released)]
+    if inputs or any(isinstance(var, SharedVariable) for var in graph_inputs(terms)):
+        raise NotImplementedError(
+            f"The density of a release of {block.names} uses variables besides the released value "
+            "and the statistic: write public numbers in it as plain arrays."
+        )
+    return pytensor.function([totals, released], [sum(terms[1:], terms[0])], mode="NUMBA")
+
+
+def _log_weight(block: RecordBlock) -> TensorVariable:
+    """Each record's log-density in the model's other terms; empty where there are none."""
+    terms = [term.astype("float64") for term in block.terms.values()]
+    return sum(terms[1:], terms[0]) if terms else pt.zeros(0)
+
+
+def _draw_with(rng: Any, outputs: Sequence[Any], block: RecordBlock) -> list[Any]:
+    """Thread one generator through all random draws of a graph, one after the other."""
+    keep: dict[str, Any] = {"copy_inputs": False, "copy_orphans": False}
+    fgraph = FunctionGraph(outputs=list(outputs), clone=True, **keep)
+    while symbolic := [n for n in fgraph.toposort() if _draws_inside(n)]:
+        for node in symbolic:
+            fgraph.replace_all(list(zip(node.outputs, inline_ofg_node(node), strict=True)))
+    for node in fgraph.toposort():
+        if isinstance(node.op, RandomVariable):
+            fgraph.change_node_input(node, 0, rng, import_missing=True)
+            rng = node.outputs[0]
+    left = [var for var in fgraph.inputs if isinstance(var.type, RandomType) and var.name != "rng"]
+    if any(fgraph.clients[var] for var in left):
+        raise NotImplementedError(
+            f"RecordGibbs cannot draw proposals for {block.names}: their distribution draws in a "
+            "loop. Write it with vectorised distributions, or sample with step=pm.NUTS()."
+        )
+    return list(fgraph.outputs)
+
+
+def _draws_inside(node: Any) -> bool:
+    takes_rng = any(isinstance(var.type, RandomType) for var in node.inputs)
+    return isinstance(node.op, OpFromGraph) and takes_rng

@@ -1,0 +1,119 @@
+"""Parameters of records: which of them RecordGibbs moves itself, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.vartypes import continuous_types
+
+from pymc_dp.analyst.record_gibbs.conjugate import MOST_NORMAL, conjugate_family, possible_families
+from pymc_dp.analyst.record_gibbs.conjugate_draws import make_conjugate_draw
+from pymc_dp.analyst.records import is_parent
+from pymc_dp.graph.additivity import direct_inputs
+from pymc_dp.graph.packing import Packing
+from pymc_dp.numerics.compiled import graph_key
+from pymc_dp.numerics.rounds import Part
+from pymc_dp.numerics.slice import make_slice
+
+__all__ = ["ParameterUpdate", "describe_update", "takes"]
+
+
+#: parameters that are slice sampled one by one; NUTS is better at more of them together
+MOST_SLICED = 8
+
+
+def takes(rv: Any) -> bool:
+    """Whether RecordGibbs moves a variable itself where nobody says otherwise.
+
+    It takes continuous parameters of the records that are few or, by their prior, may have a
+    conditional that can be drawn exactly.
+    """
+    if not is_parent(rv) or rv.dtype not in continuous_types:
+        return False
+    if None in rv.type.shape:
+        return False
+    size = int(np.prod(rv.type.shape))
+    families = possible_families(rv)
+    if "normal" in families:
+        return size <= MOST_NORMAL
+    return bool(families) or size <= MOST_SLICED
+
+
+def describe_update(model: pm.Model, rv: Any) -> str:
+    """Tell how RecordGibbs moves a parameter, for people."""
+    point = model.initial_point()
+    packing = Packing(model, [rv], [], point, {"mode": "FAST_COMPILE"})
+    found = conjugate_family(model, rv, children(model, rv), packing, point)
+    return "slice sampled" if found is None else f"drawn from its conditional ({found[0]})"
+
+
+def children(model: pm.Model, rv: Any) -> list[Any]:
+    """Variables and potentials of a model whose log-density moves with a variable.
+
+    Besides those that use it directly: where the support of a record depends on it, as in
+    ``pm.Uniform("x", 0, rv)``, steps hold the record's position in that support, so that the
+    record moves along, and with it what uses the record.
+    """
+    found = [
+        other
+        for other in model.basic_RVs
+        if other is not rv and rv in direct_inputs(other.owner.inputs, model.basic_RVs)
+    ]
+    along = []
+    for other in found:
+        transform = model.rvs_to_transforms.get(other)
+        if transform is not None:
+            natural = transform.backward(model.rvs_to_values[other], *other.owner.inputs)
+            along += children(model, other) if rv in direct_inputs([natural], [rv]) else []
+    found += [p for p in model.potentials if rv in direct_inputs([p], model.basic_RVs)]
+    return list(dict.fromkeys([*found, *along]))
+
+
+@dataclass(frozen=True)
+class ParameterUpdate:
+    """How one parameter of the records moves, given the records.
+
+    Attributes
+    ----------
+    family : str or None
+        Family of its conditional, from which it is then drawn; None where it is slice sampled.
+    functions : tuple
+        Compiled functions that the kernel needs.
+    where : tuple of int
+        Its first position in theta, and the one after the last.
+    shape : tuple of int
+        Its shape, unconstrained or not as the kernel needs it.
+    """
+
+    family: str | None
+    functions: tuple[Any, ...]
+    where: tuple[int, int]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, model: pm.Model, rv: Any, packing: Packing, point: Any) -> ParameterUpdate:
+        """Find the update of a parameter and compile what it needs."""
+        start, stop, _ = packing.parameters[str(model.rvs_to_values[rv].name)]
+        uses = children(model, rv)
+        found = conjugate_family(model, rv, uses, packing, point)
+        if found is not None:
+            family, functions = found
+            return cls(family, functions, (start, stop), tuple(int(n) for n in rv.shape.eval()))
+        logp = packing.packed([model.logp(vars=[rv, *uses])])
+        density = packing.compiled([packing.theta, packing.given, packing.table], logp)
+        return cls(None, (density,), (start, stop), (stop - start,))
+
+    def key(self) -> str | None:
+        """Name of the compiled update, for the cache on disk."""
+        key = graph_key(self.functions)
+        return None if key is None else f"{self.family} {key} {self.where} {self.shape}"
+
+    def part(self) -> Part:
+        """Make the update, numba-compiled."""
+        compiled = [function.vm.jit_fn for function in self.functions]
+        if self.family is None:
+            return make_slice(compiled[0], self.where)
+        return make_conjugate_draw(self.family, compiled, self.where, self.shape)

@@ -1,0 +1,216 @@
+"""Move records along with their parameters while their residuals stay fixed.
+
+A record x with parameters p is a function of p and of a residual whose law does not depend on p:
+x = loc + scale * residual for a location-scale family, the quantile of u = F(x; p) in general, with
+u uniform between F(x - 1) and F(x) for counts and categories. Given old and new parameters, the
+rules here say where x goes when its residual is kept. One rule a distribution, registered by its
+operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.continuous import WeibullBetaRV
+from pymc.distributions.discrete import DiscreteUniformRV
+from pymc.logprob.abstract import _icdf, _logcdf, _logprob
+from pymc.vartypes import continuous_types
+from pytensor.tensor.random import basic as rvs
+from pytensor.tensor.random.op import RandomVariable
+
+from pymc_dp.analyst.record_gibbs.quantile import count_quantile
+
+__all__ = ["CountRule", "Rule", "rule_for", "takes_uniform"]
+
+#: ``rule(x, old parameters, new parameters)`` gives the moved x
+Rule = Callable[[Any, Sequence[Any], Sequence[Any]], Any]
+#: the same with a uniform number for every entry of x, which says where u is between F(x - 1), F(x)
+CountRule = Callable[[Any, Sequence[Any], Sequence[Any], Any], Any]
+
+
+def _location_scale(loc: int, scale: int) -> Rule:
+    def moved(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
+        return new[loc] + (new[scale] / old[scale]) * (x - old[loc])
+
+    return moved
+
+
+def _scale(position: int) -> Rule:
+    return lambda x, old, new: x * (new[position] / old[position])
+
+
+def _uniform(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
+    return new[0] + (new[1] - new[0]) / (old[1] - old[0]) * (x - old[0])
+
+
+def _power(alpha: int, scale: int) -> Rule:
+    """Families with u a function of (x / scale)^alpha."""
+
+    def moved(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
+        return new[scale] * (x / old[scale]) ** (old[alpha] / new[alpha])
+
+    return moved
+
+
+def _log_normal(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
+    return pt.exp(_location_scale(0, 1)(pt.log(x), old, new))
+
+
+def _mv_normal(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
+    """Keep the residual of the Cholesky factor, L^-1 (x - mean)."""
+    old_factor, new_factor = pt.linalg.cholesky(old[1]), pt.linalg.cholesky(new[1])
+    residual = pt.linalg.solve_triangular(old_factor, (x - old[0])[..., None], lower=True, b_ndim=2)
+    return new[0] + (new_factor @ residual)[..., 0]
+
+
+#: in place of a generator and a size, which densities do not use
+_ANY = (None, None)
+
+
+def _cdf(op: Any, x: Any, params: Sequence[Any]) -> Any:
+    return pt.exp(_logcdf(op, x, *_ANY, *params))
+
+
+def _pmf(op: Any, x: Any, params: Sequence[Any]) -> Any:
+    return pt.exp(_logprob(op, [x], *_ANY, *params))
+
+
+def _through_cdf(op: Any) -> Rule:
+    """Keep u = F(x), where PyMC knows the distribution function and its inverse."""
+
+    def moved(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
+        return _icdf(op, _cdf(op, x, old), *_ANY, *new)
+
+    return moved
+
+
+def _bernoulli(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
+    [p], [new_p] = old, new
+    u = pt.switch(pt.eq(x, 0), v * (1 - p), (1 - p) + v * p)
+    return pt.gt(u, 1 - new_p)
+
+
+def _discrete_uniform(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
+    u = (x - old[0] + v) / (old[1] - old[0] + 1)
+    return pt.minimum(new[0] + pt.floor(u * (new[1] - new[0] + 1)), new[1])
+
+
+def _categorical(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
+    [p], [new_p] = old, new
+    k = pt.arange(p.shape[-1])
+    u = pt.sum(p * ((k < x[..., None]) + v[..., None] * pt.eq(k, x[..., None])), axis=-1)
+    return pt.sum(pt.cumsum(new_p, axis=-1)[..., :-1] < u[..., None], axis=-1)
+
+
+def _geometric(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
+    # the survival function is (1 - p)^x, on 1, 2, ...
+    log_survival = (x - 1) * pt.log1p(-old[0]) + pt.log1p(-v * old[0])
+    return pt.maximum(pt.ceil(log_survival / pt.log1p(-new[0])), 1)
+
+
+def _count(op: Any, family: Callable[..., tuple[Any, ...]]) -> CountRule:
+    """Keep u of a count whose masses follow p(k) = p(k - 1) (a + b / k).
+
+    ``family(*parameters)`` gives a, b, mean, variance and the largest count.
+    """
+
+    def moved(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
+        u = _cdf(op, x, old) - (1 - v) * _pmf(op, x, old)
+        a, b, mean, variance, largest = family(*new)
+        # start where a normal distribution has its quantile; 1 - u is resolved up to 8.3 sd
+        score = pt.minimum(-(2**0.5) * pt.erfcinv(2 * u), 8.3)
+        near = pt.clip(pt.floor(mean + pt.sqrt(variance) * score), 0.0, largest)
+        return count_quantile(u, near, _cdf(op, near, new), _pmf(op, near, new), a, b)
+
+    return moved
+
+
+def _poisson(mu: Any) -> tuple[Any, ...]:
+    return pt.zeros_like(mu), mu, mu, mu, np.inf
+
+
+def _binomial(n: Any, p: Any) -> tuple[Any, ...]:
+    odds = p / (1 - p)
+    return -odds, (n + 1) * odds, n * p, n * p * (1 - p), n
+
+
+def _negative_binomial(n: Any, p: Any) -> tuple[Any, ...]:
+    return 1 - p, (n - 1) * (1 - p), n * (1 - p) / p, n * (1 - p) / p**2, np.inf
+
+
+#: for every operation its rule and the parameters that must stay as they are
+_RULES: dict[type, tuple[Rule, tuple[int, ...]]] = {
+    rvs.CauchyRV: (_location_scale(0, 1), ()),
+    rvs.ExponentialRV: (_scale(0), ()),
+    rvs.GammaRV: (_scale(1), (0,)),
+    rvs.GumbelRV: (_location_scale(0, 1), ()),
+    rvs.HalfNormalRV: (_location_scale(0, 1), ()),
+    rvs.LaplaceRV: (_location_scale(0, 1), ()),
+    rvs.LogisticRV: (_location_scale(0, 1), ()),
+    rvs.LogNormalRV: (_log_normal, ()),
+    rvs.MvNormalRV: (_mv_normal, ()),
+    rvs.NormalRV: (_location_scale(0, 1), ()),
+    rvs.ParetoRV: (_power(0, 1), ()),
+    rvs.StudentTRV: (_location_scale(1, 2), (0,)),
+    rvs.UniformRV: (_uniform, ()),
+    WeibullBetaRV: (_power(0, 1), ()),
+}
+#: the same for counts and categories: ``make(op)`` gives the rule
+_COUNT_RULES: dict[type, Callable[[Any], CountRule]] = {
+    rvs.BernoulliRV: lambda op: _bernoulli,
+    rvs.BinomialRV: lambda op: _count(op, _binomial),
+    rvs.CategoricalRV: lambda op: _categorical,
+    DiscreteUniformRV: lambda op: _discrete_uniform,
+    rvs.GeometricRV: lambda op: _geometric,
+    rvs.NegBinomialRV: lambda op: _count(op, _negative_binomial),
+    rvs.PoissonRV: lambda op: _count(op, _poisson),
+}
+
+
+def takes_uniform(rv: Any) -> bool:
+    """Whether the rule of a record variable needs a uniform number for every entry."""
+    return type(rv.owner.op) in _COUNT_RULES
+
+
+def rule_for(rv: Any, moving: Callable[[Any], bool]) -> Rule | CountRule | None:
+    """Return the rule of a record variable, or None where its residual cannot be kept.
+
+    Parameters
+    ----------
+    rv : TensorVariable
+        A record variable.
+    moving : callable
+        Whether a parameter of it may move.
+    """
+    op = rv.owner.op
+    rule: Any = None
+    if type(op) in _COUNT_RULES:
+        rule = _COUNT_RULES[type(op)](op)
+    elif type(op) in _RULES:
+        known, fixed = _RULES[type(op)]
+        params = op.dist_params(rv.owner)
+        rule = None if any(moving(params[i]) for i in fixed) else known
+    if rule is None and _has_functions(rv):
+        rule = _through_cdf(op)
+    if rule is None:
+        return None
+
+    def in_double(x: Any, old: Sequence[Any], new: Sequence[Any], *v: Any) -> Any:
+        # constants may be of lower precision, in which u would not be kept
+        doubled = [[pt.cast(p, "float64") for p in params] for params in (old, new)]
+        return rule(pt.cast(x, "float64"), *doubled, *v)
+
+    return in_double
+
+
+def _has_functions(rv: Any) -> bool:
+    """Whether PyMC knows the distribution function of a continuous variable, and its inverse."""
+    op = rv.owner.op
+    known = type(op) in _logcdf.registry and type(op) in _icdf.registry
+    if not known or rv.dtype not in continuous_types:
+        return False
+    signature = getattr(op, "extended_signature", None) or ""
+    return isinstance(op, RandomVariable) or signature.startswith("[rng],[size],")

@@ -1,0 +1,260 @@
+"""The confidential records of a model: which variables they are and what depends on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pymc as pm
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.analyst.release import PrivatizedRV, Release, releases
+from pymc_dp.analyst.terms import per_record_term, variable_term
+from pymc_dp.graph.additivity import Additive, NotAdditiveError, PerRecord, direct_inputs, form_of
+from pymc_dp.mechanisms import Mechanism
+
+__all__ = [
+    "RecordBlock",
+    "is_parent",
+    "is_record",
+    "mark_records",
+    "record_blocks",
+    "record_variables",
+]
+
+
+@dataclass(frozen=True)
+class RecordBlock:
+    """Record variables that are proposed together, and all that the model says about them.
+
+    Attributes
+    ----------
+    records : list of TensorVariable
+        Record variables with a common first axis, parents before children.
+    releases : list of Release
+        Releases of sums over these records.
+    totals : list of TensorVariable
+        For every release the sums through which the records enter its density: the statistic, or
+        what the mechanism computes of it.
+    contributions : list of TensorVariable
+        What each record adds to these totals, of shape (n, *total.shape).
+    terms : dict
+        Other parts of the model's log-density that depend on the records, by name: one number a
+        record, of shape (n,).
+    """
+
+    records: list[TensorVariable]
+    releases: list[Release]
+    totals: list[TensorVariable]
+    contributions: list[TensorVariable]
+    terms: dict[str, TensorVariable]
+
+    @property
+    def names(self) -> str:
+        """The record variables' names, for messages."""
+        return ", ".join(repr(rv.name) for rv in self.records)
+
+
+def batch_ndim(rv: TensorVariable) -> int:
+    """Count the axes along which a random variable's entries are independent given its parents."""
+    return rv.type.ndim - rv.owner.op.ndim_supp
+
+
+def candidates(statistic: TensorVariable, model: pm.Model) -> list[TensorVariable]:
+    """Latent variables that a statistic uses and that have a first axis to hold records."""
+    return [
+        rv
+        for rv in direct_inputs([statistic], model.basic_RVs)
+        if rv in model.free_RVs and batch_ndim(rv) > 0 and not isinstance(rv.owner.op, PrivatizedRV)
+    ]
+
+
+def mark_records(
+    statistic: TensorVariable, model: pm.Model, mechanism: Mechanism
+) -> tuple[list[TensorVariable], TensorVariable | None]:
+    """Mark the variables over whose first axis a statistic sums, so that steps recognise them.
+
+    A statistic that keeps that axis (noise added to every record, or to a vector of parameters) is
+    an ordinary likelihood, left to PyMC's own steps, unless the records have few possible values:
+    these are drawn from their full conditional. One that fails to be a sum is marked too: sampling
+    then explains what breaks it.
+
+    Returns
+    -------
+    records : list of TensorVariable
+        The latent variables that the statistic uses.
+    contributions : TensorVariable or None
+        What each record adds, where the statistic is a sum over them.
+    """
+    reached = candidates(statistic, model)
+    if not reached:
+        return [], None
+    for rv in reached:
+        if rv.type.shape[0] == 0:
+            raise ValueError(
+                f"{rv.name!r} has no records: its first axis has length 0. "
+                "Declare it with shape=n, n the number of records behind the release."
+            )
+    try:
+        form = None if _lengths_differ(reached) else form_of(statistic, reached, model.basic_RVs)
+    except NotAdditiveError:
+        form = None
+    local = isinstance(form, PerRecord) and mechanism.elementwise
+    for rv in reached:
+        if not local or small_support(rv) is not None:
+            rv.tag.pymc_dp_record = True
+            for parent in direct_inputs(rv.owner.inputs, model.basic_RVs):
+                parent.tag.pymc_dp_parent = True
+    return reached, form.contributions if isinstance(form, Additive) else None
+
+
+def small_support(rv: TensorVariable) -> range | None:
+    """Values of a discrete variable that has few, all known."""
+    if isinstance(rv.owner.op, BernoulliRV):
+        return range(2)
+    if isinstance(rv.owner.op, CategoricalRV):
+        k = rv.owner.op.dist_params(rv.owner)[0].type.shape[-1]
+        return None if k is None else range(k)
+    return None
+
+
+def is_record(rv: TensorVariable) -> bool:
+    """Whether a release was declared of sums over this variable's first axis."""
+    return bool(getattr(rv.tag, "pymc_dp_record", False))
+
+
+def is_parent(rv: TensorVariable) -> bool:
+    """Whether the distribution of records uses this variable, which is not one of them."""
+    return bool(getattr(rv.tag, "pymc_dp_parent", False)) and not is_record(rv)
+
+
+def record_variables(model: pm.Model) -> list[TensorVariable]:
+    """Latent record variables of a model, in the order of declaration."""
+    return [rv for rv in model.free_RVs if is_record(rv)]
+
+
+def record_blocks(model: pm.Model, records: Sequence[TensorVariable]) -> list[RecordBlock]:
+    """Sort record variables into blocks that must move together.
+
+    Variables share a block when a release uses both, or when one is a parent of the other and has
+    as many records. A parent table of another length (groups of the records) is a block of its own.
+    """
+    order = [rv for rv in model.free_RVs if rv in records]
+    groups = [{rv} for rv in order]
+    linked = [
+        set(direct_inputs([release.statistic], model.basic_RVs)) & set(order)
+        for release in releases(model)
+    ]
+    for rv in order:
+        parents = set(direct_inputs(rv.owner.inputs, model.basic_RVs)) & set(order)
+        linked.append({rv} | {p for p in parents if length_of(p) == length_of(rv)})
+    for link in linked:
+        touched = [group for group in groups if group & link]
+        if len(touched) > 1:
+            groups = [group for group in groups if group not in touched] + [set().union(*touched)]
+    members = [[rv for rv in order if rv in group] for group in groups]
+    return [_block(model, found) for found in sorted(members, key=lambda m: order.index(m[0]))]
+
+
+def _block(model: pm.Model, records: list[TensorVariable]) -> RecordBlock:
+    names = ", ".join(repr(rv.name) for rv in records)
+    if _lengths_differ(records):
+        lengths = ", ".join(f"{rv.name!r} has {length_of(rv)}" for rv in records)
+        separate = ", ".join(f"pmdp.RecordGibbs([{rv.name}])" for rv in records)
+        raise ValueError(
+            f"Record axes of different lengths in one block: {lengths}. Declare variables of the "
+            f"same records with the same first axis; sample different tables apart, with "
+            f"step=[{separate}]."
+        )
+    others = [rv for rv in model.basic_RVs if rv not in records]
+    _check_independent_rows(records, others)
+
+    found = RecordBlock(records, [], [], [], {})
+    for release in releases(model):
+        if not set(direct_inputs([release.statistic], model.basic_RVs)) & set(records):
+            continue
+        totals = release.statistic
+        form = _form_of(totals, release, records, others)
+        if not isinstance(form, Additive) and not release.mechanism.elementwise:
+            value: Any = model.rvs_to_values[release.rv]
+            totals = release.mechanism.totals(value, totals)
+            form = _form_of(totals, release, records, others)
+            if not isinstance(form, Additive):
+                raise NotAdditiveError(
+                    f"The statistic of {release.name!r} keeps the records apart, and "
+                    f"{release.mechanism!r} takes sums over them: sum over the first axis."
+                )
+        if isinstance(form, Additive):
+            found.releases.append(release)
+            found.totals.append(totals)
+            found.contributions.append(form.contributions)
+        else:
+            found.terms[release.name] = variable_term(model, release.rv, records)
+    for rv in others:
+        uses = set(direct_inputs(rv.owner.inputs, model.basic_RVs)) & set(records)
+        if uses and not isinstance(rv.owner.op, PrivatizedRV):
+            found.terms[str(rv.name)] = variable_term(model, rv, records)
+    for potential in model.potentials:
+        if set(direct_inputs([potential], model.basic_RVs)) & set(records):
+            name = str(potential.name)
+            found.terms[name] = per_record_term(name, potential, records, others)
+    if not found.releases and not found.terms:
+        raise ValueError(
+            f"No release reaches {names}. Declare one with pmdp.Privatized(name, statistic, "
+            f"mechanism, observed=...), its statistic a sum over the first axis of {names}."
+        )
+    return found
+
+
+def length_of(rv: TensorVariable) -> int:
+    """Length of a variable's first axis."""
+    static = rv.type.shape[0]
+    return int(static if static is not None else rv.shape[0].eval())
+
+
+def _lengths_differ(records: Sequence[TensorVariable]) -> bool:
+    return len({length_of(rv) for rv in records}) > 1
+
+
+def _check_independent_rows(records: list[TensorVariable], others: list[TensorVariable]) -> None:
+    """Insist that given the parameters one record says nothing about another."""
+    for rv in records:
+        if batch_ndim(rv) == 0:
+            raise ValueError(
+                f"{rv.name!r} is one multivariate draw, not a table of records: its rows depend on "
+                "each other. Give it one record a row, e.g. shape=(n, d)."
+            )
+        parents = [other for other in records if other is not rv and other in ancestors([rv])]
+        if not parents:
+            continue
+        try:
+            form = form_of(rv, parents, others)
+        except NotAdditiveError as err:
+            raise NotAdditiveError(
+                f"The distribution of {rv.name!r} mixes records of "
+                f"{', '.join(repr(p.name) for p in parents)}: {err}. Let row i of {rv.name!r} "
+                "depend on row i only."
+            ) from None
+        if form is not None and form != PerRecord(0):
+            raise NotAdditiveError(
+                f"Row i of {rv.name!r} must depend on row i of its parents only."
+            )
+
+
+def _form_of(
+    totals: TensorVariable,
+    release: Release,
+    records: list[TensorVariable],
+    others: list[TensorVariable],
+) -> Additive | PerRecord | None:
+    try:
+        return form_of(totals, records, others)
+    except NotAdditiveError as err:
+        raise NotAdditiveError(
+            f"The statistic of {release.name!r} is not a sum over records: {err}. Release the sums "
+            "themselves (several, stacked, for a variance or a ratio); or, where all latent "
+            f"variables are continuous, sample them together with step=pm.NUTS()."
+        ) from None

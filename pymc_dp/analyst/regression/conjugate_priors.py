@@ -1,0 +1,156 @@
+"""Find a regression's conjugate priors in a model, by what they are and not how written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+from numpy.typing import NDArray
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.random.basic import InvGammaRV, MvNormalRV, NormalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.analyst.regression.conjugate import NormalInverseGamma, NormalInverseWishart
+from pymc_dp.analyst.regression.priors import InverseWishartRV
+from pymc_dp.graph.intervals import ONCE
+
+__all__ = [
+    "bare",
+    "constant",
+    "describe_statistics",
+    "inverse_gamma",
+    "inverse_wishart",
+    "normal_inverse_gamma",
+    "normal_inverse_wishart",
+]
+
+Array = NDArray[np.float64]
+
+
+def bare(var: Any) -> Any:
+    """Return what a variable is before axes of length one were added."""
+    while var.owner is not None and isinstance(var.owner.op, DimShuffle):
+        var = var.owner.inputs[0]
+    return var
+
+
+def normal_inverse_gamma(
+    model: pm.Model, coef: TensorVariable, sigma2: TensorVariable
+) -> NormalInverseGamma | None:
+    """Return the prior, where sigma2 is inverse gamma and coef normal with variance sigma2 V."""
+    gamma = inverse_gamma(model, sigma2)
+    if gamma is None:
+        return None
+    p = int(coef.type.shape[0] or 0)
+    law = _normal_given(model, coef, sigma2, [np.array(1.0), np.array(2.5)], p)
+    if law is None:
+        return None
+    (mean, first), (other, second) = law
+    if not np.allclose(mean, other) or not np.allclose(second, 2.5 * first):
+        return None
+    return NormalInverseGamma(mean, np.linalg.inv(first), *gamma)
+
+
+def normal_inverse_wishart(
+    model: pm.Model, mean: TensorVariable, cov: TensorVariable
+) -> NormalInverseWishart | None:
+    """Return the prior, where cov is inverse Wishart and mean normal with variance cov / weight."""
+    if cov not in model.free_RVs:
+        return None
+    if isinstance(cov.owner.op, InverseWishartRV):
+        wishart = inverse_wishart(model, cov)
+        if wishart is None:
+            return None
+        df, scale = wishart
+    else:
+        gamma = inverse_gamma(model, cov)
+        if gamma is None:
+            return None
+        df, scale = np.array(2 * gamma[0]), np.array([[2 * gamma[1]]])
+    d = len(scale)
+    other = np.eye(d) + 0.5 * np.ones((d, d))
+    shape = tuple(int(s) for s in cov.type.shape)
+    law = _normal_given(model, mean, cov, [np.eye(d).reshape(shape), (2 * other).reshape(shape)], d)
+    if law is None:
+        return None
+    (m_1, c_1), (m_2, c_2) = law
+    inverse_weight = c_1[0, 0]
+    if (
+        not np.allclose(m_1, m_2)
+        or not np.allclose(c_1, inverse_weight * np.eye(d))
+        or not np.allclose(c_2, inverse_weight * 2 * other)
+    ):
+        return None
+    return NormalInverseWishart(m_1, 1 / inverse_weight, scale, float(df))
+
+
+def inverse_wishart(model: pm.Model, var: TensorVariable) -> tuple[Array, Array] | None:
+    """Return degrees and scale matrix of an inverse-Wishart variable, where both are known."""
+    if var not in model.free_RVs or not isinstance(var.owner.op, InverseWishartRV):
+        return None
+    df, scale = (constant(model, v) for v in var.owner.op.dist_params(var.owner))
+    return None if df is None or scale is None else (df, scale)
+
+
+def inverse_gamma(model: pm.Model, var: TensorVariable) -> tuple[float, float] | None:
+    """Return shape and rate of an inverse-gamma variable, where both are known."""
+    if var not in model.free_RVs or not isinstance(var.owner.op, InvGammaRV) or var.type.ndim:
+        return None
+    shape, rate = (constant(model, v) for v in var.owner.op.dist_params(var.owner))
+    return None if shape is None or rate is None else (float(shape), float(rate))
+
+
+def describe_statistics(model: pm.Model, s: TensorVariable) -> list[str]:
+    """Say what latent regression statistics hold, and which priors are conjugate."""
+    op, (n, coef, sigma2, mean, cov) = s.owner.op, s.owner.inputs[2:]
+    count, names = constant(model, n), op.layout.names
+    sums = ", ".join(names if len(names) <= 9 else [*names[:4], "...", *names[-2:]])
+    n_records = "a latent number of" if count is None else f"n = {count:g}"
+    lines = [f"sums of {sums} over {n_records} records"]
+    if not op.normal:
+        lines.append("x with known moments")
+    elif constant(model, mean) is not None and constant(model, cov) is not None:
+        lines.append("x normal, with known mean and covariance")
+    else:
+        found = (
+            normal_inverse_wishart(model, bare(mean), bare(cov)) if op.layout.intercept else None
+        )
+        conjugate = "" if found is None else " (normal-inverse-Wishart prior)"
+        lines.append(f"x normal, with latent mean and covariance{conjugate}")
+    if normal_inverse_gamma(model, coef, sigma2) is not None:
+        lines.append(f"{coef.name}, {sigma2.name}: normal-inverse-gamma prior")
+    return lines
+
+
+def constant(model: pm.Model, var: Any) -> Array | None:
+    """Evaluate a parameter that depends on no random variable."""
+    if any(v in model.basic_RVs for v in ancestors([var])):
+        return None
+    return np.asarray(var.eval(mode=ONCE), dtype=np.float64)
+
+
+def _normal_given(
+    model: pm.Model, var: TensorVariable, parent: TensorVariable, values: list[Array], size: int
+) -> list[tuple[Array, Array]] | None:
+    """Mean and covariance of a normal variable at some values of its only random parent."""
+    if var not in model.free_RVs or not isinstance(var.owner.op, NormalRV | MvNormalRV):
+        return None
+    params = var.owner.op.dist_params(var.owner)
+    random = {v for v in ancestors(list(params)) if v in model.basic_RVs}
+    if not random <= set(ancestors([parent])) or parent not in random:
+        return None
+    given = parent.type()
+    replacements: dict[Any, Any] = {parent: given}
+    mean, spread = clone_replace(list(params), replacements, rebuild_strict=False)
+    evaluate = pytensor.function([given], [mean, spread], mode=ONCE, on_unused_input="ignore")
+    found = []
+    for value in values:
+        m, s = evaluate(value)
+        if isinstance(var.owner.op, NormalRV):
+            s = np.diag(np.broadcast_to(np.square(s), (size,)))
+        found.append((np.broadcast_to(m, (size,)).astype(float), s))
+    return found

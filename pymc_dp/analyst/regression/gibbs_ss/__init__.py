@@ -1,0 +1,1 @@
+"""One holder's statistics by their normal law (Bernstein & Sheldon 2019)."""

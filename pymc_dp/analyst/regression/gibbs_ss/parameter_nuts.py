@@ -1,0 +1,169 @@
+"""NUTS for the parameters of a regression, with its statistics integrated out or given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.blocking import PointType
+from pymc.step_methods.state import DataClassState, WithSamplingState, dataclass_state
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import StatisticsBlock
+from pymc_dp.graph.packing import Packing
+from pymc_dp.numerics.compiled import joined_key
+from pymc_dp.numerics.nuts import (
+    ACCEPT,
+    DIVERGING,
+    DOUBLINGS,
+    LEAPS,
+    LOG_DENSITY,
+    REPORT_SIZE,
+    make_nuts,
+)
+from pymc_dp.numerics.nuts_tuning import NUTSTuning
+
+__all__ = ["ParameterNUTS"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass_state
+class ParameterNUTSState(DataClassState):
+    """What was learned while tuning."""
+
+    tuning: NUTSTuning
+
+
+class ParameterNUTS(WithSamplingState):
+    """NUTS on the parameters' conditional density, and changes of coefficients' signs.
+
+    A move is one compiled call. Where X'y is noisier than y'y, the size of a coefficient is known
+    better than its sign: the posterior has several modes between which no trajectory passes. With
+    the statistics integrated out, each move is followed by a Metropolis step that turns one
+    coefficient round, or all.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    parameters : list of TensorVariable
+        What to move.
+    blocks : list of StatisticsBlock
+        The statistics that depend on them.
+    collapsed : bool
+        Integrate the statistics out, given the variances of the noise; or take them as given, with
+        the likelihood of the records they summarise.
+    target_accept, initial_point, compile_kwargs
+        As for PyMC's steps.
+    """
+
+    _state_class = ParameterNUTSState
+
+    def __init__(
+        self,
+        model: pm.Model,
+        parameters: list[TensorVariable],
+        blocks: Sequence[StatisticsBlock],
+        *,
+        collapsed: bool,
+        target_accept: float,
+        initial_point: PointType | None,
+        compile_kwargs: dict[str, Any] | None,
+    ) -> None:
+        self.target_accept = target_accept
+        self.variance_names = [block.variance_name for block in blocks]
+        point = dict(model.initial_point() if initial_point is None else initial_point)
+        terms = []
+        for block in blocks:
+            variance = pt.vector(block.variance_name, shape=(len(block.noise),), dtype="float64")
+            point[block.variance_name] = block.first_variances()
+            given = model.rvs_to_values[block.rv]
+            terms.append(block.log_marginal(variance) if collapsed else block.log_likelihood(given))
+        skipped = {block.rv for block in blocks}
+        reached = [
+            var
+            for var in [*model.basic_RVs, *model.potentials]
+            if var in parameters or set(ancestors([var])) & set(parameters)
+        ]
+        own = [v for v in reached if v not in skipped and not set(ancestors([v])) & skipped]
+        cost = model.logp(vars=own) + sum(model.replace_rvs_by_values(terms))
+        numba = {**(compile_kwargs or {}), "mode": "NUMBA"}  # whose functions can be joined
+        self.packing = Packing(model, parameters, [], point, numba)
+        [log_density] = self.packing.packed([cost])
+        inputs = [self.packing.theta, self.packing.given]
+        gradient: Any = pt.grad(log_density, self.packing.theta)
+        self.density = self.packing.compiled(inputs, [log_density, gradient])
+        #: where coefficients lie in theta whose signs may be turned
+        self.signed = [
+            self.packing.parameters[str(model.rvs_to_values[rv].name)][:2]
+            for rv in parameters
+            if collapsed
+            and any(rv is block.params[1] for block in blocks)
+            and model.rvs_to_transforms[rv] is None
+        ]
+        self.tuning = NUTSTuning.start(self.packing.size, 0)
+
+    @cached_property
+    def run(self) -> Callable[..., None]:
+        """One move, numba-compiled."""
+        return make_nuts(self.density.vm.jit_fn, joined_key("nuts", [self.density]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "run"}
+
+    def move(
+        self, point: PointType, variances: Sequence[Array], rng: np.random.Generator
+    ) -> tuple[PointType, dict[str, Any]]:
+        """Move the parameters once."""
+        full = {**point, **dict(zip(self.variance_names, variances, strict=True))}
+        theta, given = self.packing.theta_of(full), self.packing.given_of(full)
+        tuning, report = self.tuning, np.empty(REPORT_SIZE)
+        step_size = tuning.step.step_size
+        doublings = tuning.doublings
+        self.run(rng, theta, given, tuning.factor, step_size, doublings, report)
+        for ends in self.signed:
+            theta, report[LOG_DENSITY] = self._turned(rng, theta, given, report[LOG_DENSITY], ends)
+        if tuning.active:
+            tuning.learn(theta, float(report[ACCEPT]), self.target_accept)
+        stats = {
+            "diverging": bool(report[DIVERGING]),
+            "reached_max_treedepth": report[DOUBLINGS] == doublings,
+            "tree_size": report[LEAPS],
+            "step_size": step_size,
+            "mean_tree_accept": report[ACCEPT],
+        }
+        return self.packing.point_of(point, theta, np.empty((0, 0))), stats
+
+    def _turned(
+        self,
+        rng: np.random.Generator,
+        theta: Array,
+        given: Array,
+        log_density: float,
+        ends: tuple[int, int],
+    ) -> tuple[Array, float]:
+        """Offer another sign of one coefficient, or of all."""
+        start, stop = ends
+        which = start + rng.integers(stop - start + 1)
+        turned = theta.copy()
+        turned[slice(start, stop) if which == stop else which] *= -1
+        new = float(self.density(turned, given)[0])
+        if -rng.standard_exponential() < new - log_density:
+            return turned, new
+        return theta, log_density
+
+    def start_tuning(self, tune: int) -> None:
+        """Start a chain, tuned afresh where it is tuned: it may be another release's."""
+        if tune:
+            self.tuning = NUTSTuning.start(self.packing.size, tune)
+
+    def stop_tuning(self) -> None:
+        """Stop adapting."""
+        self.tuning.freeze()

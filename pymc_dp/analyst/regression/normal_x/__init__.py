@@ -1,0 +1,1 @@
+"""Several holders' statistics, normal features (Alparslan et al. 2023)."""

@@ -1,0 +1,16 @@
+"""The analyst's samplers, offered to ``pm.sample``, which asks each what it is good for."""
+
+from pymc.step_methods import STEP_METHODS
+
+from pymc_dp.analyst.record_gibbs.step import RecordGibbs
+from pymc_dp.analyst.regression.gibbs_ss.step import GibbsSS
+from pymc_dp.analyst.regression.normal_x.step import NormalX
+
+__all__ = ["GibbsSS", "NormalX", "RecordGibbs"]
+
+# first, because PyMC gives ties to the earlier one and its own Gibbs steps are IDEAL for discrete
+# variables; RecordGibbs is IDEAL for records and parameters of theirs, the others for released
+# regression statistics
+for step in (RecordGibbs, GibbsSS, NormalX):
+    if step not in STEP_METHODS:
+        STEP_METHODS.insert(0, step)

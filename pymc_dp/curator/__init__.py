@@ -1,0 +1,1 @@
+"""For curators, who hold confidential records: sampling that is itself private."""

@@ -1,0 +1,339 @@
+"""Clipped sums of per-record gradients of a model's log-likelihood."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pytensor.gradient import pushforward
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar import ScalarType
+from pytensor.scalar import basic as ps
+from pytensor.tensor.elemwise import Elemwise
+
+from pymc_dp.curator.gradient_kernels import (
+    BLOCK,
+    MOST_COORDINATES,
+    clipped_entry_total,
+    clipped_gradient_total,
+    clipped_score_total,
+    column_lengths,
+)
+from pymc_dp.curator.likelihood import RecordLikelihood, rebuilt
+from pymc_dp.curator.predictors import Entries, find_entries
+from pymc_dp.curator.value_gradient import make_value_total
+from pymc_dp.numerics.compiled import joined_key
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Variable = Any  # of a PyTensor graph
+
+_BLOCK_BYTES = 2**19  # of a block's gradients: stays in the processor's cache
+_MOST_PRODUCTS = 64  # of single values and coordinates that are written out in one loop
+_STEPS = (ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero, ps.IntDiv)
+
+
+class _Block(NamedTuple):
+    """Some records: their arrays, and what stays the same over a chain.
+
+    Attributes
+    ----------
+    rows : list
+        As the compiled functions take them.
+    covariates : list
+        Of linear predictors.
+    columns : ndarray or None
+        Gradients of the predictors, one record a column, where no parameter changes them.
+    lengths : ndarray or None
+        Of these gradients, where there is nothing else.
+    """
+
+    rows: list[NDArray[Any]]
+    covariates: Sequence[Matrix] = ()
+    columns: Any = None
+    lengths: Vector | None = None
+
+
+class RecordGradients:
+    """Sum over the records of their clipped gradients, in coordinates of the caller's choice.
+
+    Parameters
+    ----------
+    likelihood : RecordLikelihood
+        The log-likelihood, whose data is used.
+    compile_kwargs : dict, optional
+        Passed to :func:`pytensor.function`.
+
+    Notes
+    -----
+    Where parameters meet the records elementwise or in linear predictors
+    (:mod:`pymc_dp.curator.predictors`), a record's gradient costs no more than in plain reverse mode, and where it is a score times a
+    row of covariates it is never made. Otherwise one vectorised forward-mode pass gives the
+    gradients. Records are worked through in blocks, so that memory does not grow with their number
+    times the number of coordinates.
+    """
+
+    def __init__(
+        self, likelihood: RecordLikelihood, compile_kwargs: dict[str, Any] | None = None
+    ) -> None:
+        self.likelihood = likelihood
+        self._turned: list[bool] = [False] * len(likelihood.axes)
+        theta, rows, logp = likelihood.graph
+        _refuse_steps(logp, theta)
+        directions = pt.dmatrix("directions")
+        # numba's functions can be joined with kernels
+        options = {"on_unused_input": "ignore"} | (compile_kwargs or {}) | {"mode": "NUMBA"}
+
+        def compiled(inputs: Sequence[Variable], outputs: Any) -> Any:
+            function = pytensor.function(inputs, outputs, **options)
+            function.trust_input = True
+            return function
+
+        try:
+            entries = find_entries(logp, theta, rows, likelihood.axes)
+            self.kind = _kind(entries)
+            if entries is None:
+                spread = _along(logp, theta, directions)
+                self._jacobian = compiled([theta, directions, *rows], spread)
+            else:
+                parts = [part.ravel() for part in [*entries.values, *entries.coefficients]]
+                values = pt.concatenate(parts)
+                slopes = [_along(values, theta, directions), values]
+                self._slopes = compiled([theta, directions], slopes)
+                inputs, self._turned = _turned(entries, rows, likelihood.axes)
+                self._pieces = compiled([theta, *inputs], _pieces(entries, rows, inputs))
+                self._covariates = compiled(inputs, entries.covariates)
+                self._n_values = len(entries.values)
+                if _is_elementwise(entries, rows):
+                    self._record = compiled(*_of_one_record(entries, rows))
+                    made = [
+                        v for node in self._record.maker.fgraph.apply_nodes for v in node.outputs
+                    ]
+                    if all(isinstance(variable.type, ScalarType) for variable in made):
+                        self.kind = "values"
+        except (NotImplementedError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"The log-likelihood of {likelihood.names} has no gradient ({error}): write it "
+                "with differentiable operations, or use pymc_dp.DPPenalty, which needs none."
+            ) from error
+        self._made: dict[int, Callable[..., NDArray[np.int64]]] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what was computed from the data."""
+        self._blocks: list[_Block] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_blocks": [], "_joined": None, "_made": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for name in ("_jacobian", "_slopes", "_pieces", "_covariates"):
+            if name in state:
+                state[name].trust_input = True
+
+    def prepare(self, basis: Matrix) -> None:
+        """Choose coordinates, and compute from the data what stays the same over a chain.
+
+        Parameters
+        ----------
+        basis : ndarray
+            Gradients are by the coordinates q of ``theta = constant + basis @ q``.
+        """
+        with np.errstate(all="ignore"):  # a warning would tell that some record is out of range
+            self._prepare(basis)
+
+    def _prepare(self, basis: Matrix) -> None:
+        self.forget()
+        self._directions = np.ascontiguousarray(basis.T)
+        self.size = len(self._directions)
+        if self.size > MOST_COORDINATES:
+            raise ValueError(f"{self.size} coordinates, more than {MOST_COORDINATES}.")
+        splits = self._splits(len(basis))
+        fits = BLOCK * max(1, _BLOCK_BYTES // (8 * self.size * BLOCK))
+        self._cut(fits if splits else self.likelihood.n_records)
+        #: the whole of `total` as one compiled function
+        self._joined = None
+        if self.kind == "values" and splits and self.size * self._n_values <= _MOST_PRODUCTS:
+            self._joined = self._value_total()
+
+    def _cut(self, length: int) -> None:
+        """Cut the records into blocks of some length."""
+        n = self.likelihood.n_records
+        parts = [slice(start, min(start + length, n)) for start in range(0, n, length)]
+        rows = [self._part(part) for part in parts]
+        if self.kind == "forward":
+            self._blocks = [_Block(each) for each in rows]
+            return
+        points = np.random.default_rng(0).normal(size=(2, self._directions.shape[1]))
+        slopes, again = (self._slopes(point, self._directions)[0] for point in points)
+        self._blocks = [self._block(each, slopes, again) for each in rows]
+
+    def _block(self, rows: list[NDArray[Any]], slopes: Matrix, again: Matrix) -> _Block:
+        covariates = self._covariates(*rows)
+        self._widths = [len(each.T) for each in covariates]
+        first = slopes.shape[1] - sum(self._widths)
+        if not np.array_equal(slopes[:, first:], again[:, first:]):
+            return _Block(rows, covariates)
+        # coefficients are parameters, and the predictors' gradients stay the same over a chain
+        n = len(covariates[0]) if covariates else 0
+        columns = np.empty((len(covariates), self.size, n), dtype=np.float32)
+        for i, slope in enumerate(self._by_predictor(slopes)):
+            columns[i] = slope @ covariates[i].T
+        lengths = column_lengths(columns[0]) if self.kind == "rows" else None
+        return _Block(rows, (), columns, lengths)
+
+    def total(self, theta: Vector, bound: float) -> NDArray[np.int64]:
+        """Sum of the clipped gradients at `theta`, in units of ``bound / GRADIENT_LEVELS``."""
+        if self._joined is not None:
+            return self._joined(theta, self._directions, bound, *self.likelihood.data)
+        total = np.zeros(self.size, dtype=np.int64)
+        with np.errstate(all="ignore"):
+            if any(block.columns is None for block in self._blocks):
+                for jacobian in self.jacobians(theta):
+                    total += clipped_gradient_total(jacobian, bound)
+                return total
+            slopes, _ = self._slopes(theta, self._directions)
+            for block in self._blocks:
+                pieces, scores = map(np.ascontiguousarray, self._pieces(theta, *block.rows))
+                if block.lengths is not None:
+                    columns, lengths = block.columns[0], block.lengths
+                    total += clipped_score_total(scores[0], columns, lengths, bound)
+                else:
+                    by_value = slopes[:, : len(pieces)]
+                    total += clipped_entry_total(by_value, pieces, scores, block.columns, bound)
+        return total
+
+    def _value_total(self) -> Callable[..., NDArray[np.int64]]:
+        """Join records' pieces, slopes and clipping; once for every number of coordinates."""
+        if self.size not in self._made:
+            functions = [self._record, self._slopes]
+            pieces, slopes = (function.vm.jit_fn for function in functions)
+            shape = (len(self.likelihood.data), self._n_values, self.size)
+            key = joined_key(f"values {shape}", functions)
+            self._made[self.size] = make_value_total(pieces, slopes, *shape, key=key)
+        return self._made[self.size]
+
+    def jacobians(self, theta: Vector) -> Iterator[Matrix]:
+        """Gradients block by block, one coordinate a row."""
+        if self.kind == "forward":
+            for block in self._blocks:
+                yield self._jacobian(theta, self._directions, *block.rows)
+            return
+        slopes, _ = self._slopes(theta, self._directions)
+        for block in self._blocks:
+            pieces, scores = self._pieces(theta, *block.rows)
+            jacobian = slopes[:, : len(pieces)] @ pieces
+            for i, slope in enumerate(self._by_predictor(slopes)):
+                if block.columns is None:
+                    jacobian += (slope @ block.covariates[i].T) * scores[i]
+                else:
+                    jacobian += block.columns[i] * scores[i]
+            yield jacobian
+
+    def _by_predictor(self, slopes: Matrix) -> list[Matrix]:
+        """Slopes of each predictor's coefficients, which come after those of the values."""
+        ends = slopes.shape[1] - np.cumsum([0, *self._widths[::-1]])[::-1]
+        return np.split(slopes, ends, axis=1)[1:-1]
+
+    def _splits(self, size: int) -> bool:
+        """Whether some records' gradients can be computed without the others."""
+        some = [np.zeros(size), *self._part(slice(0, 2))]
+        try:
+            if self.kind == "forward":
+                return self._jacobian(some[0], self._directions, *some[1:]).shape[1] == 2
+            return all(piece.shape[1] == 2 for piece in self._pieces(*some))
+        except Exception:  # the number of records is written into the graph
+            return False
+
+    def _part(self, records: slice) -> list[NDArray[Any]]:
+        """Confidential arrays of consecutive records, as the compiled functions take them."""
+        return [
+            np.ascontiguousarray(rows.T) if turned else rows
+            for rows, turned in zip(self.likelihood.part(records), self._turned, strict=True)
+        ]
+
+
+def _turned(
+    entries: Entries, rows: Sequence[Variable], axes: Sequence[int]
+) -> tuple[list[Variable], list[bool]]:
+    """Make inputs in place of the rows, and tell which of them have one record a column.
+
+    Matrices that meet values alone have: loops over records then read and write memory in order.
+    """
+    turned = [
+        row.type.ndim == 2 and axis == 0 and not entries.scores
+        for row, axis in zip(rows, axes, strict=True)
+    ]
+    return [row.T.type() if turn else row for row, turn in zip(rows, turned, strict=True)], turned
+
+
+def _pieces(
+    entries: Entries, rows: Sequence[Variable], inputs: Sequence[Variable]
+) -> list[Variable]:
+    """Pieces by all values and scores of all predictors, one record a column."""
+    number = [*entries.value_gradients, *entries.scores][0].shape[0]
+    pieces, scores = pt.zeros((0, number), dtype="float32"), pt.zeros((0, number))
+    if entries.value_gradients:
+        by_value = [gradient.T for gradient in entries.value_gradients]
+        pieces = pt.concatenate(by_value, axis=0).astype("float32")
+    if entries.scores:
+        scores = pt.stack(entries.scores)
+    swap = {row: given.T for row, given in zip(rows, inputs, strict=True) if given is not row}
+    return [rebuilt(graph, swap) for graph in (pieces, scores)]
+
+
+def _is_elementwise(entries: Entries, rows: Sequence[Variable]) -> bool:
+    """Whether a few single values meet records of single numbers, elementwise."""
+    single = all(set(value.type.shape) <= {1} for value in entries.values)
+    few = len(entries.values) <= _MOST_PRODUCTS
+    return not entries.scores and single and few and all(row.type.ndim == 1 for row in rows)
+
+
+def _of_one_record(
+    entries: Entries, rows: Sequence[Variable]
+) -> tuple[list[Variable], list[Variable]]:
+    """Pieces of one record's gradient, over plain numbers: the values, and the record."""
+    replaced = [*entries.values, *rows]
+    numbers = [ScalarType(variable.dtype)() for variable in replaced]
+    swap: dict[Variable, Variable] = {
+        variable: pt.expand_dims(pt.tensor_from_scalar(number), range(variable.type.ndim))
+        for variable, number in zip(replaced, numbers, strict=True)
+    }
+    pieces = [rebuilt(gradient, swap) for gradient in entries.value_gradients]
+    return numbers, [pt.scalar_from_tensor(piece[0, 0].astype("float32")) for piece in pieces]
+
+
+def _along(outputs: Variable, theta: Variable, directions: Variable) -> Variable:
+    """Differentiate along directions, one a row, in one vectorised forward-mode pass."""
+    direction = pt.dvector("direction")
+    pushed: Any = pushforward(outputs, theta, direction, disconnected_outputs="ignore")
+    if direction not in set(ancestors([pushed])):
+        raise ValueError("it is zero everywhere")
+    return vectorize_graph(pushed, {direction: directions})
+
+
+def _kind(entries: Entries | None) -> str:
+    if entries is None:
+        return "forward"
+    return "rows" if not entries.values and len(entries.scores) == 1 else "entries"
+
+
+def _refuse_steps(logp: Variable, theta: Variable) -> None:
+    """Refuse parameters that are rounded on their way to the likelihood."""
+    moving = {theta}
+    for node in FunctionGraph(outputs=[logp], clone=False).toposort():
+        if moving.isdisjoint(node.inputs):
+            continue
+        scalar = node.op.scalar_op if isinstance(node.op, Elemwise) else None
+        if isinstance(scalar, _STEPS):
+            raise ValueError(
+                f"The likelihood rounds a parameter (`{type(scalar).__name__}`), so that its "
+                "gradient is zero: leave the rounding out, or use pymc_dp.DPPenalty, which needs "
+                "no gradient."
+            )
+        moving.update(node.outputs)

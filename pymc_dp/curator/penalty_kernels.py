@@ -1,0 +1,202 @@
+"""Inner loops and the acceptance test of the penalty samplers: arrays in, numbers out."""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_dp.accounting.noise import LEVELS
+
+# reassociation lets the loops below be vectorised; sums of whole numbers are exact in any order
+_jit = numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "nsz"})
+_TOP = float(LEVELS)
+_BLOCK = 4096  # 2**12 values of at most 2**32 add up exactly in a float
+
+
+@_jit
+def _level(new: float, old: float, scale: float) -> float:
+    """Clipped log-ratio of a record in whole numbers, antisymmetric in (new, old).
+
+    Not-a-number is taken as a likelihood of zero, and no change between two such values as zero.
+    """
+    new = new if new == new else -np.inf
+    old = old if old == old else -np.inf
+    level = _plain_level(new, old, scale)
+    return level if level == level else 0.0
+
+
+@_jit
+def _plain_level(new: float, old: float, scale: float) -> float:
+    ratio = (new - old) * scale
+    ratio = _TOP if ratio > _TOP else ratio
+    ratio = -_TOP if ratio < -_TOP else ratio
+    return np.rint(ratio)
+
+
+@_jit
+def _clipped_total(new: NDArray[np.float64], old: NDArray[np.float64], scale: float) -> np.int64:
+    total = np.int64(0)
+    for start in range(0, new.size, _BLOCK):
+        # slices, whose indices start at 0: numba would have to allow for negative ones
+        new_part, old_part = new[start : start + _BLOCK], old[start : start + _BLOCK]
+        part = 0.0
+        for i in range(new_part.size):
+            part += _plain_level(new_part[i], old_part[i], scale)
+        if part != part:  # rare: some value was not a number
+            part = 0.0
+            for i in range(new_part.size):
+                part += _level(new_part[i], old_part[i], scale)
+        total += np.int64(part)
+    return total
+
+
+def clipped_total(new: NDArray[np.float64], old: NDArray[np.float64], bound: float) -> int:
+    """Sum of log-likelihood ratios, each clipped to +-bound, in units of ``bound / LEVELS``.
+
+    Parameters
+    ----------
+    new, old : ndarray
+        Log-likelihood of every record at the proposal and at the current point.
+    bound : float
+        Largest absolute log-ratio of a record that is let through.
+
+    Notes
+    -----
+    Whole numbers: the sum is exact in any order, and swapping ``new`` and ``old`` changes its sign.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_dp.curator.penalty_kernels import clipped_total
+    >>> from pymc_dp.accounting.noise import LEVELS
+    >>> clipped_total(np.array([0.25, 9.0, np.nan]), np.zeros(3), bound=1.0) / LEVELS
+    0.25
+    """
+    return int(_clipped_total(new, old, LEVELS / bound))
+
+
+@_jit
+def _clipped_count(new: NDArray[np.float64], old: NDArray[np.float64], scale: float) -> int:
+    count = 0
+    for i in range(new.size):
+        count += abs(_level(new[i], old[i], scale)) == _TOP
+    return count
+
+
+def clipped_count(new: NDArray[np.float64], old: NDArray[np.float64], bound: float) -> int:
+    """Count the records whose log-ratio reaches the bound."""
+    return int(_clipped_count(new, old, LEVELS / bound))
+
+
+@_jit
+def _batch_moments(
+    new: NDArray[np.float64], old: NDArray[np.float64], scale: float
+) -> tuple[float, float]:
+    mean = _clipped_total(new, old, scale) / LEVELS / new.size
+    deviations = 0.0
+    for i in range(new.size):
+        deviations += (_level(new[i], old[i], scale) / LEVELS - mean) ** 2
+    return mean * new.size, deviations
+
+
+class BatchQuery(NamedTuple):
+    """What a batch says about the log-ratio of all records, ready to be noised."""
+
+    value: float
+    sensitivity: float
+
+
+def batch_query(
+    new: NDArray[np.float64],
+    old: NDArray[np.float64],
+    bound: float,
+    n_records: int,
+    tempering: float = 1.0,
+) -> BatchQuery:
+    """Estimated log-ratio of all records, less half its variance, from a batch of them.
+
+    Parameters
+    ----------
+    new, old : ndarray
+        Log-likelihood of the batch's records, drawn without replacement.
+    bound : float
+        Largest absolute log-ratio of a record that is let through.
+    n_records : int
+        Number of records the batch was drawn from.
+    tempering : float
+        Power T of the likelihood.
+
+    Notes
+    -----
+    Section 4.1 of Räisä (2020), corrected: the variance is ``(nT)^2 / b (1 - b/n) s^2`` with the
+    unbiased sample variance s^2 (the thesis prints n T^2 in between and leaves out the finite
+    population); the value's sensitivity is ``2nTL||d||/b``; and in Lemma 1 the constant 2 is enough
+    (3 is printed), so half the variance moves by at most ``2 (nT/b)^2 (1 - b/n) L^2 ||d||^2``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_dp.curator.penalty_kernels import batch_query
+    >>> batch_query(np.array([0.5, 0.5]), np.zeros(2), bound=1.0, n_records=10).value
+    5.0
+    """
+    size = new.size
+    total, deviations = _batch_moments(new, old, LEVELS / bound)
+    scale = n_records * tempering / size * bound
+    left_out = 1 - size / n_records
+    half_variance = scale**2 * left_out * size / (size - 1) * deviations / 2
+    sensitivity = 2 * scale + 2 * scale**2 * left_out
+    # the last factor covers the rounding of floats, which here are not whole numbers
+    return BatchQuery(scale * total - half_variance, sensitivity * (1 + 1e-6))
+
+
+def ratio_scale(new: NDArray[np.float64], old: NDArray[np.float64]) -> float:
+    """Root mean square of records' log-likelihood ratios, those that are not finite left out.
+
+    Parameters
+    ----------
+    new, old : ndarray
+        Log-likelihood of public records at two points.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_dp.curator.penalty_kernels import ratio_scale
+    >>> ratio_scale(np.array([0.5, -0.5, -np.inf]), np.zeros(3))
+    0.5
+    """
+    with np.errstate(all="ignore"):
+        ratios = new - old
+    kept = ratios[np.isfinite(ratios)]
+    return float(np.sqrt(np.mean(kept**2))) if kept.size else 0.0
+
+
+def log_acceptance(
+    noisy_log_ratio: float, log_prior_ratio: float, sd: float, tempering: float = 1.0
+) -> float:
+    """Logarithm of the penalty algorithm's acceptance probability, before the minimum with 0.
+
+    Parameters
+    ----------
+    noisy_log_ratio : float
+        Log-likelihood ratio with Gaussian noise of standard deviation ``sd`` in it.
+    log_prior_ratio : float
+        Log-ratio of the public part: prior, Jacobian, proposal.
+    sd : float
+        Standard deviation of the noise before tempering.
+    tempering : float
+        Power T of the likelihood.
+
+    Notes
+    -----
+    Section 3.1 of Räisä (2020) prints ``lambda - sigma^2 / 2``; there lambda must carry the noise.
+    With tempering, ``T * noisy_log_ratio + log_prior_ratio - (T * sd)**2 / 2``.
+
+    Examples
+    --------
+    >>> from pymc_dp.curator.penalty_kernels import log_acceptance
+    >>> log_acceptance(1.0, 0.5, sd=2.0, tempering=0.5)
+    0.5
+    """
+    return tempering * noisy_log_ratio + log_prior_ratio - (tempering * sd) ** 2 / 2

@@ -1,0 +1,1 @@
+"""Settings for curators' samplers, from public information or for a fee."""

@@ -1,0 +1,340 @@
+"""A paid pilot: find the posterior's place by a few noised gradients, before any chain is run."""
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+from pymc.model.core import MODEL_MANAGER
+from scipy.optimize import minimize
+
+from pymc_dp.accounting import noise
+from pymc_dp.accounting.budget import PrivacyBudget, record_weight
+from pymc_dp.accounting.composition import GaussianQueries
+from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
+from pymc_dp.curator.gradients import RecordGradients
+from pymc_dp.curator.likelihood import (
+    FlatSpace,
+    RecordLikelihood,
+    compile_prior,
+    compile_prior_gradient,
+)
+from pymc_dp.curator.plan.scoring import NoScoresError, ScoringStep, SimulatedScores
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Values = dict[str, NDArray[Any]]
+
+_GROWTH = 1.5  # of a gradient's part of the budget over the one before: the way there is cheap
+_AWRY = 0.1  # part of a step that may lead elsewhere, as the likelihood is not quite normal
+_USEFUL = 2.0  # posterior standard deviations from which a chain finds its way in
+
+
+class Pilot(NamedTuple):
+    """Where the posterior is, as noised gradients tell; all of it may be published.
+
+    Attributes
+    ----------
+    point : dict
+        The place, unconstrained as of ``model.initial_point()``: ``initvals=`` of
+        :func:`~pymc_dp.sample` and ``start=`` of :func:`~pymc_dp.suggest_hmc`.
+    error : float
+        How far it may be from the posterior's mode, in posterior standard deviations, root mean
+        square over coordinates: what noise, clipping and the disagreement of the last steps let
+        expect where confidential records are like the simulated ones.
+    synthetic : pymc.Model
+        The model with records simulated there.
+    """
+
+    point: dict[str, Any]
+    error: float
+    synthetic: pm.Model
+
+
+def pilot(
+    budget: PrivacyBudget,
+    simulate: Callable[[Values], pm.Model],
+    *,
+    share: float = 0.1,
+    n: int | None = None,
+    n_gradients: int = 10,
+    start: dict[str, Any] | None = None,
+    model: pm.Model | None = None,
+) -> Pilot:
+    r"""Find the posterior's place, for a share of a budget.
+
+    Settings that were tried on synthetic data suit the place where that data was drawn, and a chain
+    that starts elsewhere spends its budget on the way. A few noised gradients find the place at a
+    small part of the price.
+
+    Parameters
+    ----------
+    budget : PrivacyBudget
+        Pays for it. The share is claimed before the data is read, and never given back.
+    simulate : callable
+        Takes values of the model's variables, a dict by name, and returns the same model with
+        records observed that were simulated at these values: about as many as the confidential
+        ones, with covariates like theirs. It must not use the confidential data.
+    share : float
+        Part of the whole budget to spend.
+    n : int, optional
+        Number of confidential records, roughly. To be written under ``neighbours="add_remove"``,
+        where it is not public.
+    n_gradients : int
+        How many gradients share the price; each is one step of the way.
+    start : dict, optional
+        Public point (as of ``model.initial_point()``) to look from; that point by default.
+    model : pymc.Model, optional
+        The model with the confidential records, if not the one in context.
+
+    Returns
+    -------
+    Pilot
+        ``point``, ``error`` and ``synthetic``, for :func:`~pymc_dp.suggest_hmc`.
+
+    Raises
+    ------
+    PrivacyError
+        If the budget does not cover the share.
+
+    Notes
+    -----
+    Fisher scoring with clipped, noised scores. At each place records are simulated anew. In
+    coordinates in which their information is the identity, scores s are clipped to psi, at the
+    bound where the step's error is least, and the step is
+    :math:`A^{-1} (\sum \psi + \text{noise} - n E\psi)` with :math:`A = n E[\psi s^T]`, both
+    expectations over simulated records. So clipping takes nothing from the step's length and, where
+    the model holds, does not shift its end: the estimator is that of optimal robust estimation
+    (Hampel et al. 1986, section 4.3). Steps are scaled by how much steeper the likelihood turned
+    out to be along the last one than simulated, and limited: seen from neither end may they change
+    records' log-likelihoods by more than about 1. The prior is added as it is, to a likelihood that
+    is taken for normal. Each gradient's part of the budget is 1.5 times that of the one before; the
+    ends of the last half are averaged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_dp as pmdp
+    >>> rng = np.random.default_rng(1)
+    >>> def build(y):
+    ...     with pm.Model() as model:
+    ...         mu = pm.Normal("mu", 0, 10)
+    ...         _ = pm.Normal("y", mu, 1, observed=y)
+    ...     return model
+    >>> def simulate(values):
+    ...     return build(values["mu"] + rng.normal(size=20_000))
+    >>> budget = pmdp.PrivacyBudget(epsilon=4, delta=1e-6)
+    >>> found = pmdp.pilot(budget, simulate, model=build(rng.normal(3, 1, size=20_000)))
+    >>> bool(abs(found.point["mu"] - 3) < 0.1), round(budget.unspent, 9)
+    (True, 0.9)
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"share must lie in (0, 1), so that a chain can be paid, not {share!r}.")
+    if n_gradients != int(n_gradients) or n_gradients < 1:
+        raise ValueError(f"n_gradients must be a whole number >= 1, not {n_gradients!r}.")
+    model = pm.modelcontext(model)
+    records = _Records(model, budget)
+    simulator = _Simulator(simulate, model, records, _public_number(n, records, budget))
+    theta = records.space.start if start is None else records.space.flatten(start)
+    scores = simulator.scores(theta)
+    _warn_if_useless(scores, records.noise(budget.gaussian_queries(1, share)), share)
+
+    parts = _GROWTH ** np.arange(n_gradients)
+    queries = [budget.gaussian_queries(1, float(share * part / parts.sum())) for part in parts]
+    budget.claim(queries, "pilot")
+    records.likelihood.load()
+    taken: list[_Taken] = []
+    for query in queries:
+        step = scores.step(records.noise(query))
+        move = step.move(records.noised_total(theta, scores.basis, step.bound, query))
+        steeper = _steeper(taken[-1], theta, move, step, scores) if taken else 1.0
+        short = move / steeper / max(1.0, scores.far(move / steeper))
+        end, there = simulator.reach(theta, records.with_prior(theta, scores.basis, short))
+        taken.append(_Taken(theta, scores.basis @ move, end, step))
+        theta, scores = end, there
+    place, error = _averaged(taken[n_gradients // 2 :], scores)
+    place = records.untold(place, scores.axes[:, scores.basis.shape[1] :])
+    point = records.space.unflatten(place, model.initial_point())
+    return Pilot(point, error, simulator(place))
+
+
+class _Taken(NamedTuple):
+    """A step that was taken: from where, what the gradient alone asked for, and to where."""
+
+    theta: Vector
+    move: Vector
+    end: Vector
+    step: ScoringStep
+
+
+def _steeper(
+    last: _Taken, theta: Vector, move: Vector, step: ScoringStep, scores: SimulatedScores
+) -> float:
+    """How much steeper the likelihood was along the last step than simulated records tell.
+
+    A secant: the change of what gradients ask for over the way gone, drawn to 1 as by a prior of
+    standard deviation 1/2.
+    """
+    gone = scores.standardised(theta - last.theta)
+    change = scores.standardised(last.move) - move
+    ridge = 4 * (step.variance + last.step.variance)
+    return float(np.clip((gone @ change + ridge) / (gone @ gone + ridge), 0.25, 4.0))
+
+
+def _averaged(taken: Sequence[_Taken], scores: SimulatedScores) -> tuple[Vector, float]:
+    """Mean of the ends of steps, weighted by their precision, and its error."""
+    noise_variance = np.array([one.step.noise_error**2 for one in taken])
+    asked = np.array([scores.standardised(one.move) for one in taken])
+    # of clipping, which is the same records' every time, and of steps that were still on the way
+    other = np.array([one.step.clip_error**2 for one in taken])
+    other += _AWRY**2 * np.mean(asked**2, axis=1)
+    weights = 1 / (noise_variance + other)
+    weights /= weights.sum()
+    place = weights @ np.array([one.end for one in taken])
+    in_mean = float(weights**2 @ noise_variance)
+    apart = float(np.mean(scores.standardised(taken[-1].end - place) ** 2))
+    excess = max(0.0, apart - float((1 - 2 * weights[-1]) * noise_variance[-1]) - in_mean)
+    if excess > _USEFUL**2:
+        warnings.warn(
+            f"The last steps still disagree by {math.sqrt(excess):.2g} posterior standard "
+            "deviations: write more n_gradients=, a nearer start=, or a simulate= whose records "
+            "are more like the confidential ones.",
+            stacklevel=3,
+        )
+    return place, math.sqrt(in_mean + float(weights @ other) + excess)
+
+
+def _warn_if_useless(scores: SimulatedScores, noise_sd: float, share: float) -> None:
+    error = scores.step(noise_sd).noise_error
+    if error > _USEFUL:
+        warnings.warn(
+            f"{share} of this budget finds the place of a posterior of {scores.n} records only to "
+            f"within about {error:.2g} of its standard deviations: write a larger share=, or leave "
+            "the pilot out and start where earlier studies or theory tell.",
+            stacklevel=3,
+        )
+
+
+class _Records:
+    """The confidential records, which are seen through noised sums of clipped gradients alone."""
+
+    def __init__(self, model: pm.Model, budget: PrivacyBudget) -> None:
+        self.space = FlatSpace(model)
+        self.likelihood = RecordLikelihood(model, self.space)
+        self.gradients = RecordGradients(self.likelihood)
+        self.log_prior = compile_prior(model, self.space)
+        self.prior_gradient = compile_prior_gradient(model, self.space)
+        self._weight = record_weight(budget.neighbours)
+
+    def noise(self, query: GaussianQueries) -> float:
+        """Tell the standard deviation of the noise in a sum, over the bound."""
+        return self._weight * query.noise_multiplier
+
+    def noised_total(
+        self, theta: Vector, basis: Matrix, bound: float, query: GaussianQueries
+    ) -> Vector:
+        """Sum of clipped gradients, which leaves with the noise it was claimed with."""
+        self.gradients.prepare(basis)
+        totals = self.gradients.total(theta, bound).tolist()
+        levels = noise.release(totals, self.noise(query) * GRADIENT_LEVELS)
+        return bound / GRADIENT_LEVELS * np.array(levels, dtype=float)
+
+    def with_prior(self, theta: Vector, basis: Matrix, move: Vector) -> Vector:
+        """Maximise the prior times a normal likelihood around the end of a move."""
+        return self._maximised(theta, basis, move, 1.0)
+
+    def untold(self, theta: Vector, axes: Matrix) -> Vector:
+        """Maximise the prior over what the likelihood does not tell, given the rest.
+
+        Once, at the end: the joint mode of coefficients and their prior's scale is often at zero.
+        """
+        return self._maximised(theta, axes, np.zeros(axes.shape[1]), 0.0)
+
+    def _maximised(self, theta: Vector, axes: Matrix, centre: Vector, precision: float) -> Vector:
+        def surprise(z: Vector) -> tuple[float, Vector]:
+            off, place = z - centre, theta + axes @ z
+            value = precision * float(off @ off) / 2 - float(self.log_prior(place))
+            return value, precision * off - axes.T @ self.prior_gradient(place)
+
+        if centre.size == 0:
+            return theta
+        with np.errstate(all="ignore"):
+            found = minimize(surprise, centre, jac=True, method="BFGS").x
+        return theta + axes @ (found if np.isfinite(found).all() else centre)
+
+
+def _public_number(n: int | None, records: _Records, budget: PrivacyBudget) -> int:
+    if n is None and budget.neighbours == "add_remove":
+        raise ValueError('The number of records is not public under "add_remove": write n=.')
+    n = records.likelihood.n_records if n is None else n
+    if n != int(n) or n < 1:
+        raise ValueError(f"n must be a whole number of records, not {n!r}.")
+    return int(n)
+
+
+class _Simulator:
+    """The user's function over the model's vector, and a look at what it returns."""
+
+    def __init__(
+        self, simulate: Callable[[Values], pm.Model], model: pm.Model, records: _Records, n: int
+    ) -> None:
+        self._simulate, self._model, self._records, self._n = simulate, model, records, n
+        self._names = [str(rv.name) for rv in model.free_RVs]
+        theta, values = records.space.on_vector(model.replace_rvs_by_values(model.free_RVs))
+        self._values = pm.compile([theta], values)
+
+    def __call__(self, theta: Vector) -> pm.Model:
+        values = dict(zip(self._names, self._values(theta), strict=True))
+        with _no_context():
+            model = self._simulate(values)
+        if not isinstance(model, pm.Model):
+            raise TypeError(f"simulate= must return a pymc.Model, not {type(model).__name__}.")
+        if model is self._model:
+            raise ValueError("simulate= returned the model whose records are confidential.")
+        own, other = (
+            list(zip(space.names, space.shapes, strict=True))
+            for space in (self._records.space, FlatSpace(model))
+        )
+        if own != other:
+            raise ValueError(
+                "simulate= must return the same model with other records, with the variables (and "
+                f"shapes, unconstrained) {own}, not {other}."
+            )
+        return model
+
+    def scores(self, theta: Vector) -> SimulatedScores:
+        """Scores of records simulated at a place."""
+        scores = SimulatedScores(self(theta), theta, self._n)
+        if scores.uses(self._records.likelihood.data):
+            raise ValueError(
+                "simulate= puts an array of the confidential model in its own: simulate covariates "
+                "too, or take public ones."
+            )
+        return scores
+
+    def reach(self, theta: Vector, end: Vector) -> tuple[Vector, SimulatedScores]:
+        """Go to the end of a step, or half the way, as long as it looks far from there."""
+        for _ in range(20):
+            try:
+                there = self.scores(end)
+                if there.far(there.standardised(end - theta)) < 2:
+                    return end, there
+            except NoScoresError:
+                pass
+            end = (theta + end) / 2
+        return theta, self.scores(theta)
+
+
+@contextmanager
+def _no_context() -> Iterator[None]:
+    """Leave all models' contexts: a model made in one would become a part of it."""
+    held, MODEL_MANAGER.active_contexts = MODEL_MANAGER.active_contexts, []
+    try:
+        yield
+    finally:
+        MODEL_MANAGER.active_contexts = held

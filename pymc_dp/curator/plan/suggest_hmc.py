@@ -1,0 +1,328 @@
+"""Settings for DPHMC from synthetic data: the sampler is tried where nothing is confidential."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+
+from pymc_dp.accounting.budget import Neighbours, record_weight
+from pymc_dp.accounting.gaussian import gaussian_mu
+from pymc_dp.accounting.noise import LEVELS
+from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
+from pymc_dp.curator.penalty_kernels import clipped_total, log_acceptance, ratio_scale
+from pymc_dp.curator.plan.synthetic import SyntheticPosterior, covariance
+from pymc_dp.numerics.leapfrog import leapfrog
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+_TRIALS = 288  # single iterations by which a setting is judged
+_RECORDS = 4000  # synthetic records that are used
+_CLIP_ERROR = 0.5  # what clipping may change of log-ratios, root mean square
+
+
+class HMCSuggestion(NamedTuple):
+    """Settings for :class:`~pymc_dp.DPHMC`; ``draws`` is for each chain."""
+
+    clip_logp: float
+    clip_grad: float
+    grad_scale: float
+    grad_share: float
+    step_size: float
+    n_leapfrog: int
+    inverse_mass: Matrix
+    public: pm.Model | None
+    draws: int
+    acceptance: float
+    effective_draws: float
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The part to write into the step, ``DPHMC(..., **found.settings)``."""
+        told = self._asdict()
+        return {name: told[name] for name in list(told)[:8]}
+
+
+def suggest_hmc(
+    epsilon: float,
+    delta: float,
+    *,
+    n: int,
+    synthetic: pm.Model | Sequence[pm.Model] | None = None,
+    dim: int | None = None,
+    prior_sd: float = 1.0,
+    chains: int = 4,
+    neighbours: Neighbours = "substitute",
+    start: dict[str, Any] | None = None,
+    random_seed: int = 0,
+) -> HMCSuggestion:
+    """Propose settings for DP-HMC without looking at the confidential data.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee for all chains together.
+    n : int
+        Number of confidential records (roughly, if it is not public).
+    synthetic : pymc.Model or list of them, optional
+        The same model with simulated or public records observed, some thousands at least; or
+        several such models, for settings that suit all of them. They are read freely: never pass
+        the confidential data here.
+    dim, prior_sd : int, float
+        Without synthetic data, the number of unconstrained parameters and the prior's standard
+        deviation; a record is then taken to tell as much as the prior does.
+    chains : int
+        Number of chains.
+    neighbours : {"substitute", "add_remove"}
+        Neighbour relation.
+    start : dict, optional
+        Public point (as of ``model.initial_point()``) to look for the synthetic posterior from.
+    random_seed : int
+        Of the trials.
+
+    Returns
+    -------
+    HMCSuggestion
+        ``effective_draws`` is a forecast for all chains together, the way from the start not
+        counted; below a hundred or so, the budget is too small for sampling.
+
+    Notes
+    -----
+    Synthetic records are weighted up to n. Their posterior is sampled by NUTS, and its
+    covariance (the mean of several) becomes the inverse mass. Ratios are clipped as far as
+    log-ratios between its draws change by less than 0.5, root mean square. Gradients are
+    clipped where noise over signal is least, and scaled up by what the clip takes away. Numbers of
+    iterations and steps, step size and split of the budget are then searched one after the other
+    for the most effective draws, by single iterations of the private sampler from draws of the
+    synthetic posterior.
+
+    Examples
+    --------
+    >>> import pymc_dp as pmdp
+    >>> found = pmdp.suggest_hmc(4.0, 1e-6, n=100_000, dim=2)
+    >>> found.effective_draws > 100, found.n_leapfrog >= 1
+    (True, True)
+    """
+    models = [synthetic] if isinstance(synthetic, pm.Model) else synthetic
+    public = models[0] if models else None
+    if not models:
+        if dim is None:
+            raise ValueError("Write synthetic=, a model with simulated records, or dim=.")
+        models = [_plain_model(dim, prior_sd)]
+    rng = np.random.default_rng(random_seed)
+    with np.errstate(all="ignore"):  # trajectories that diverge
+        targets = [SyntheticPosterior(model, n, start, rng) for model in models]
+        trial = _Trial(targets, public, math.sqrt(2 * gaussian_mu(epsilon, delta)), neighbours)
+        return trial.searched(chains)
+
+
+def _plain_model(dim: int, prior_sd: float) -> pm.Model:
+    records = prior_sd * np.random.default_rng(0).normal(size=(_RECORDS, dim))
+    with pm.Model(model=None) as model:  # not a part of the one in context
+        theta = pm.Normal("theta", 0, prior_sd, shape=dim)
+        pm.Normal("y", theta, prior_sd, observed=records)
+    return model
+
+
+class _Setting(NamedTuple):
+    log_iterations: float
+    log_steps: float
+    log_path: float
+    share: float
+
+
+def _clip_error(bound: float, slope: Vector, length: float, weight: float) -> float:
+    """Squared change of the log-ratio of all records, without that of having fewer synthetic."""
+    cut = length * (np.clip(slope, -bound, bound) - slope)
+    return weight**2 * (cut.sum() ** 2 - cut.size * cut.var()) + weight * cut.size * cut.var()
+
+
+def _clipped(jacobian: Matrix, bound: float) -> Matrix:
+    lengths = np.linalg.norm(jacobian, axis=0)
+    return jacobian * np.minimum(1, bound / np.maximum(lengths, 1e-300))
+
+
+class _Trial:
+    """The private sampler, tried on synthetic posteriors one iteration at a time."""
+
+    def __init__(
+        self,
+        targets: Sequence[SyntheticPosterior],
+        public: pm.Model | None,
+        root_mu: float,
+        neighbours: Neighbours,
+    ) -> None:
+        self.root_mu, self.weight, self.public = root_mu, record_weight(neighbours), public
+        self._public_logp = targets[0].likelihood
+        self.mass = np.mean([covariance(target.draws) for target in targets], axis=0)
+        self.root = np.linalg.cholesky(self.mass)
+        for target in targets:
+            target.gradients.prepare(self.root)
+        rng = np.random.default_rng(1)
+        self.starts = [
+            (target, target.draws[rng.integers(len(target.draws))])
+            for _ in range(_TRIALS // len(targets))
+            for target in targets
+        ]
+        self.clip_logp = self._ratio_clip(targets, rng)
+        self.clip_grad, self.grad_scale = self._gradient_clip()
+
+    def _ratio_clip(self, targets: Sequence[SyntheticPosterior], rng: np.random.Generator) -> float:
+        """Find the least bound that hardly changes log-ratios between draws of the posterior."""
+        pairs = []
+        for target in targets:
+            for one, other in target.draws[rng.integers(len(target.draws), size=(60, 2))]:
+                length = self._length(one, other)
+                if length > 0:
+                    ratios = target.likelihood(one) - target.likelihood(other)
+                    pairs.append((ratios / length, length, target.weight))
+        sizes = np.abs(np.concatenate([slope for slope, *_ in pairs]))
+        for quantile in (0.95, 0.98, 0.99, 0.995, 0.999):
+            bound = float(np.quantile(sizes, quantile))
+            if np.mean([_clip_error(bound, *pair) for pair in pairs]) < _CLIP_ERROR**2:
+                return bound
+        return float(sizes.max())
+
+    def _length(self, one: Vector, other: Vector) -> float:
+        """Length of a move, as the step will measure it."""
+        if self.public is not None:
+            return ratio_scale(self._public_logp(one), self._public_logp(other))
+        return float(np.linalg.norm(np.linalg.solve(self.root, one - other)))
+
+    def _gradient_clip(self) -> tuple[float, float]:
+        """Find the bound at which noise is least against what is left of the gradients."""
+        pairs = [
+            (np.hstack(list(target.gradients.jacobians(theta))), target.weight)
+            for target, theta in self.starts[:32]
+        ]
+        lengths = np.concatenate([np.linalg.norm(j, axis=0) for j, _ in pairs])
+        whole = np.array([weight * j.sum(axis=1) for j, weight in pairs])
+        apart = whole - whole.mean(axis=0)
+        best = (math.inf, 1.0, 1.0)
+        for quantile in (0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 0.99, 1.0):
+            bound = float(np.quantile(lengths, quantile))
+            clipped = [_clipped(j, bound) for j, _ in pairs]
+            total = np.array([w * c.sum(axis=1) for c, (_, w) in zip(clipped, pairs, strict=True)])
+            kept = float((total * apart).sum() / (apart**2).sum())
+            if kept <= 0:
+                continue
+            off = ((total / kept - whole) ** 2).sum(axis=1)
+            # less what comes of having fewer synthetic records
+            spread = [
+                (c / kept - j).var(axis=1).sum() for c, (j, _) in zip(clipped, pairs, strict=True)
+            ]
+            fewer = [(w**2 - w) * j.shape[1] * v for v, (j, w) in zip(spread, pairs, strict=True)]
+            # noise of, say, a thousand gradients, and what no factor mends
+            noise = self.weight * bound / kept * math.sqrt(1000) / self.root_mu
+            size = whole.shape[1] * noise**2 + max(0.0, float(np.mean(off - fewer)))
+            if size < best[0]:
+                best = (size, bound, 1 / kept)
+        return best[1], best[2]
+
+    def searched(self, chains: int) -> HMCSuggestion:
+        """Improve one setting after the other until none does."""
+        starts = [
+            _Setting(math.log(iterations), math.log(steps), path, 0.5)
+            for iterations in (200.0, 800.0, 3000.0)
+            for steps in (1, 3, 9)
+            for path in (-0.2, 0.4)
+        ]
+        tried: dict[_Setting, tuple[float, float]] = {}
+
+        def score(setting: _Setting) -> float:
+            if setting not in tried:
+                tried[setting] = self.forecast(setting)
+            effective, acceptance = tried[setting]
+            # a setting that is rarely accepted is judged by few trials, and fails where the
+            # confidential posterior is a little steeper
+            return effective * min(1.0, acceptance / 0.4)
+
+        here = max(starts, key=score)
+        for width in (1.0, 0.5):
+            improved = True
+            while improved:
+                improved = False
+                for name in _Setting._fields:
+                    move = 0.15 * width if name == "share" else 0.7 * width
+                    for sign in (1, -1):
+                        value = round(getattr(here, name) + sign * move, 9)
+                        there = here._replace(**{name: value})
+                        if _sensible(there) and score(there) > 1.02 * score(here):
+                            here, improved = there, True
+        effective, acceptance = tried[here]
+        iterations, steps, step_size = _plain(here)
+        return HMCSuggestion(
+            clip_logp=self.clip_logp,
+            clip_grad=self.clip_grad,
+            grad_scale=self.grad_scale,
+            grad_share=here.share,
+            step_size=step_size,
+            n_leapfrog=steps,
+            inverse_mass=self.mass,
+            public=self.public,
+            draws=max(1, round(iterations / chains)),
+            acceptance=acceptance,
+            effective_draws=effective,
+        )
+
+    def forecast(self, setting: _Setting) -> tuple[float, float]:
+        """Effective draws and acceptance, from one iteration at each of the starts."""
+        iterations, steps, step_size = _plain(setting)
+        ratio = self.weight * math.sqrt(iterations / (1 - setting.share)) / self.root_mu
+        gradient = self.weight * math.sqrt(iterations * (steps + 1) / setting.share) / self.root_mu
+        rng = np.random.default_rng(2)
+        jumps, chances = np.zeros((len(self.starts), self.root.shape[0])), []
+        for i, start in enumerate(self.starts):
+            chance, jumps[i] = self._iterate(*start, steps, step_size, ratio, gradient, rng)
+            jumps[i] = chance * jumps[i] ** 2
+            chances.append(chance)
+        moved = np.clip(jumps.mean(axis=0) / 2, 1e-9, 1.0)  # one less the autocorrelation
+        effective = iterations / np.mean((2 - moved) / moved)
+        return float(effective), float(np.mean(chances))
+
+    def _iterate(
+        self,
+        target: SyntheticPosterior,
+        theta: Vector,
+        steps: int,
+        step_size: float,
+        ratio_noise: float,
+        grad_noise: float,
+        rng: np.random.Generator,
+    ) -> tuple[float, Vector]:
+        """Chance that a trajectory is accepted, and its displacement."""
+        momentum = rng.normal(size=theta.size)
+
+        def force(place: Vector) -> Vector:
+            levels = target.gradients.total(place, self.clip_grad)
+            total = target.weight / GRADIENT_LEVELS * levels
+            noisy = self.grad_scale * (total + grad_noise * rng.normal(size=theta.size))
+            return self.clip_grad * noisy + self.root.T @ target.prior_gradient(place)
+
+        end = leapfrog(force, theta, self.root, momentum, step_size, steps)
+        bound = self.clip_logp * self._length(end.theta, theta)
+        if not (end.finite and bound < math.inf):
+            return 0.0, np.zeros(theta.size)
+        total = clipped_total(target.likelihood(end.theta), target.likelihood(theta), bound)
+        noisy_ratio = (target.weight * total / LEVELS + ratio_noise * rng.normal()) * bound
+        public = float(target.log_prior(end.theta) - target.log_prior(theta))
+        public += float(momentum @ momentum - end.momentum @ end.momentum) / 2
+        gain = log_acceptance(noisy_ratio, public, ratio_noise * bound)
+        return (math.exp(min(0.0, gain)) if math.isfinite(gain) else 0.0), end.displacement
+
+
+def _plain(setting: _Setting) -> tuple[int, int, float]:
+    steps = max(1, round(math.exp(setting.log_steps)))
+    return (
+        max(4, round(math.exp(setting.log_iterations))),
+        steps,
+        math.exp(setting.log_path) / steps,
+    )
+
+
+def _sensible(setting: _Setting) -> bool:
+    iterations, steps, _ = _plain(setting)
+    return 8 <= iterations <= 100_000 and steps <= 64 and 0.05 < setting.share < 0.95

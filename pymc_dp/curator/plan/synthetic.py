@@ -1,0 +1,100 @@
+"""The posterior of synthetic records, explored freely: nothing in it is confidential."""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pytensor.graph.replace import clone_replace
+from scipy.optimize import minimize
+
+from pymc_dp.curator.gradients import RecordGradients
+from pymc_dp.curator.likelihood import (
+    FlatSpace,
+    RecordLikelihood,
+    compile_prior,
+    compile_prior_gradient,
+    log_prior,
+    rebuilt,
+)
+from pymc_dp.numerics.compiled import joined_key
+from pymc_dp.numerics.nuts import ACCEPT, REPORT_SIZE, make_nuts
+from pymc_dp.numerics.nuts_tuning import NUTSTuning
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+_TUNE, _DRAWS, _TARGET_ACCEPT = 500, 4000, 0.9
+
+
+class SyntheticPosterior:
+    """Posterior of synthetic records, weighted up to the number of confidential ones."""
+
+    def __init__(
+        self, model: pm.Model, n: int, start: dict[str, Any] | None, rng: np.random.Generator
+    ) -> None:
+        self.space = FlatSpace(model)
+        self.likelihood = RecordLikelihood(model, self.space)
+        if self.likelihood.n_records < 100:
+            raise ValueError("synthetic= needs some thousands of records, a hundred at the least.")
+        self.gradients = RecordGradients(self.likelihood)
+        self.log_prior = compile_prior(model, self.space)
+        self.prior_gradient = compile_prior_gradient(model, self.space)
+        self.weight = n / self.likelihood.n_records
+        self.gradients.prepare(np.eye(self.space.size))
+        begin = self.space.start if start is None else self.space.flatten(start)
+        self.draws = self._explored(model, begin, rng)
+
+    def _explored(self, model: pm.Model, start: Vector, rng: np.random.Generator) -> Matrix:
+        """Draws of the posterior by NUTS, from its mode."""
+        density, records = self._compiled_density(model)
+
+        def surprise(theta: Vector) -> tuple[float, Vector]:
+            value, gradient = density(theta, records)
+            return -float(value), -gradient
+
+        found = minimize(surprise, start, jac=True, method="BFGS")
+        move = make_nuts(density.vm.jit_fn, joined_key("nuts", [density]))
+        theta, report = found.x, np.empty(REPORT_SIZE)
+        tuning = NUTSTuning.start(theta.size, _TUNE)
+        tuning.factor = np.linalg.cholesky(_symmetric(found.hess_inv))
+        draws = np.empty((_DRAWS, theta.size))
+        for turn in range(-_TUNE, _DRAWS):
+            if turn == 0:
+                tuning.freeze()
+            step_size = tuning.step.step_size
+            move(rng, theta, records, tuning.factor, step_size, tuning.doublings, report)
+            if tuning.active:
+                tuning.learn(theta, float(report[ACCEPT]), _TARGET_ACCEPT)
+            else:
+                draws[turn] = theta
+        return draws
+
+    def _compiled_density(self, model: pm.Model) -> tuple[Any, Vector]:
+        """Log-density and gradient, a compiled function of the parameters and of all records.
+
+        These side by side in one vector: written into the function they would have to be compiled.
+        """
+        theta, rows, logp = self.likelihood.graph
+        records, pieces, start = pt.dvector("records"), {}, 0
+        for row, data in zip(rows, self.likelihood.data, strict=True):
+            piece = records[start : start + data.size].reshape(data.shape)
+            pieces[row] = piece.astype(row.dtype)
+            start += data.size
+        other, (prior,) = self.space.on_vector([log_prior(model)])
+        value = self.weight * rebuilt(logp, pieces).sum() + clone_replace(prior, {other: theta})
+        function = pm.compile([theta, records], [value, pt.grad(value, theta)], mode="NUMBA")
+        function.trust_input = True
+        parts = [np.ravel(data) for data in self.likelihood.data]
+        return function, np.concatenate(parts, dtype=np.float64)
+
+
+def covariance(draws: Matrix) -> Matrix:
+    """Covariance of draws, one a row, as a matrix that can be factorised."""
+    return _symmetric(np.cov(draws.T).reshape(draws.shape[1], -1))
+
+
+def _symmetric(matrix: Matrix) -> Matrix:
+    scale = np.sqrt(np.diag(matrix))
+    return (matrix + matrix.T) / 2 + 1e-9 * np.diag(scale**2)

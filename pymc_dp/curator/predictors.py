@@ -1,0 +1,158 @@
+"""Where parameters meet records in a likelihood's graph: how one record's gradient is made.
+
+A value that is free of records, such as a mean or a scale, meets the records in an elementwise
+operation, and then the gradient of record i by it is what reverse mode has before it adds over the
+records. Or it meets them in a linear predictor ``X @ coefficients``, and then the gradient by the
+coefficients is a number, the record's score, times the record's row of X. Values themselves depend
+on the parameters by derivatives that no record enters.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytensor.tensor as pt
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.shape import Shape, Shape_i
+
+from pymc_dp.curator.likelihood import rebuilt
+from pymc_dp.graph.additivity import NotAdditiveError, PerRecord, per_record_forms
+
+Variable = Any  # of a PyTensor graph
+
+
+class Entries(NamedTuple):
+    """Graphs of the pieces of every record's gradient.
+
+    Attributes
+    ----------
+    values : list
+        Variables of the parameters alone that meet the records elementwise.
+    value_gradients : list
+        Derivative of each record's log-likelihood by such a variable, one record a row.
+    coefficients : list
+        Vectors of the parameters alone that meet the records in a linear predictor.
+    covariates : list
+        The rows that such a vector is multiplied by.
+    scores : list
+        Derivative of each record's log-likelihood by such a predictor.
+    """
+
+    values: list[Variable]
+    value_gradients: list[Variable]
+    coefficients: list[Variable]
+    covariates: list[Variable]
+    scores: list[Variable]
+
+
+def find_entries(
+    logp: Variable, theta: Variable, rows: Sequence[Variable], axes: Sequence[int]
+) -> Entries | None:
+    """Read from the graph where `theta` meets the rows; None where they meet in another way."""
+    try:
+        forms = per_record_forms(logp, dict(zip(rows, axes, strict=True)))
+    except NotAdditiveError:
+        return None
+    graph = FunctionGraph(outputs=[logp], clone=False)
+    nodes = graph.toposort()
+    moving = {theta}
+    for node in nodes:
+        if not isinstance(node.op, Shape | Shape_i) and not moving.isdisjoint(node.inputs):
+            moving.update(node.outputs)
+    finder = _Finder(forms, moving)
+    made = finder.opened(nodes, logp)
+    if made is None or not finder.found:
+        return None
+    slots = list(finder.found)
+    gradients: Any = pt.grad(made.sum(), slots, disconnected_inputs="ignore")
+    closed = {slot: entry.variable for slot, entry in finder.found.items()}
+    number = rows[0].shape[axes[0]]
+    entries = Entries([], [], [], [], [])
+    for slot, gradient in zip(slots, gradients, strict=True):
+        entry = finder.found[slot]
+        one_a_row = pt.moveaxis(rebuilt(gradient, closed), entry.axis, 0)
+        if entry.covariates is None:
+            width = entry.variable.size
+            spread = pt.broadcast_to(one_a_row, (number, *one_a_row.shape[1:]))
+            entries.values.append(entry.variable)
+            entries.value_gradients.append(spread.reshape((number, width)))
+        else:
+            entries.coefficients.append(entry.coefficients)
+            entries.covariates.append(entry.covariates)
+            entries.scores.append(one_a_row.ravel())
+    return entries
+
+
+class _Entry(NamedTuple):
+    variable: Variable
+    axis: int
+    coefficients: Variable | None = None
+    covariates: Variable | None = None
+
+
+class _Finder:
+    """Goes through a graph and puts a variable of its own in every place of entry."""
+
+    def __init__(self, forms: dict[Variable, Any], moving: set[Variable]) -> None:
+        self.forms, self.moving = forms, moving
+        self.found: dict[Variable, _Entry] = {}
+        self._slots: dict[tuple[Variable, int], Variable] = {}
+
+    def opened(self, nodes: Sequence[Any], output: Variable) -> Variable | None:
+        """Rewrite the graph over its slots; None where an entry is of neither kind."""
+        made: dict[Variable, Variable] = {}
+        for node in nodes:
+            if not any(var in self.forms for var in node.outputs):
+                continue
+            if not all(isinstance(self.forms.get(var), PerRecord) for var in node.outputs):
+                return None
+            inputs = [made.get(var, var) for var in node.inputs]
+            entering = [i for i, var in enumerate(node.inputs) if self._enters(var)]
+            if entering and _is_dot(node.op):
+                if (slot := self._predictor(node, entering)) is None:
+                    return None
+                made[node.outputs[0]] = slot
+                continue
+            if entering and not isinstance(node.op, Elemwise):
+                return None
+            for i in entering:
+                if (slot := self._value(node.inputs[i], node.outputs[0])) is None:
+                    return None
+                inputs[i] = slot
+            if inputs != node.inputs:
+                made.update(zip(node.outputs, node.op.make_node(*inputs).outputs, strict=True))
+        return made.get(output)
+
+    def _enters(self, var: Variable) -> bool:
+        return var in self.moving and var not in self.forms
+
+    def _value(self, var: Variable, output: Variable) -> Variable | None:
+        axis = self.forms[output].axis
+        if var.type.shape[axis] != 1 or not var.dtype.startswith("float"):
+            return None
+        if (var, axis) not in self._slots:
+            shape = list(var.type.shape)
+            shape[axis] = None
+            slot = pt.tensor(dtype=var.dtype, shape=tuple(shape))
+            self._slots[var, axis] = slot
+            self.found[slot] = _Entry(var, axis)
+        return self._slots[var, axis]
+
+    def _predictor(self, node: Any, entering: list[int]) -> Variable | None:
+        left, right = node.inputs
+        output = node.outputs[0]
+        axis = self.forms[output].axis
+        if output.type.ndim != 2 or output.type.shape[1 - axis] != 1 or len(entering) != 1:
+            return None
+        covariates, coefficients = (left, right) if entering == [1] else (right.T, left.T)
+        if covariates in self.moving or (entering == [1]) != (axis == 0):
+            return None
+        slot = output.type()
+        self.found[slot] = _Entry(output, axis, coefficients.ravel(), covariates)
+        return slot
+
+
+def _is_dot(op: Any) -> bool:
+    return isinstance(op.core_op if isinstance(op, Blockwise) else op, Dot)

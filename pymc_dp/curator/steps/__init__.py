@@ -1,0 +1,1 @@
+"""The curator's samplers, one module each."""

@@ -1,0 +1,256 @@
+"""DP penalty: random-walk Metropolis on noised log-likelihood ratios, corrected for the noise."""
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pymc as pm
+from numpy.typing import ArrayLike, NDArray
+from pymc.blocking import PointType, StatsType
+from pymc.step_methods.compound import Competence, StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pymc.util import RandomGenerator
+
+from pymc_dp.accounting import noise
+from pymc_dp.accounting.allowance import Allowance
+from pymc_dp.accounting.budget import Neighbours, PrivacyBudget
+from pymc_dp.curator.penalty_kernels import batch_query, log_acceptance
+from pymc_dp.curator.steps.penalty import NoisyRatio, PenaltyStep
+from pymc_dp.mechanisms.entropy import system_generator
+
+Proposal = Literal["joint", "component", "guided"]
+Vector = NDArray[np.float64]
+
+
+@dataclass_state
+class DPPenaltyState(StepMethodState):
+    """Everything a chain carries on, all of it public."""
+
+    direction: np.ndarray
+
+
+class DPPenalty(PenaltyStep):
+    r"""Differentially private Metropolis sampling by the penalty method.
+
+    Each iteration proposes a move :math:`\theta'` that does not depend on the data, clips every
+    record's log-likelihood ratio to :math:`\pm b \lVert\theta' - \theta\rVert` with
+    :math:`b` = ``clip_logp``, sums them, adds Gaussian noise of known standard deviation
+    :math:`\sigma`, and accepts with probability
+    :math:`\min\{1, \exp(\text{noisy ratio} + \Delta\ln\text{prior} - \sigma^2 / 2)\}`.
+    Unless ratios are clipped, the chain keeps the exact posterior.
+
+    Parameters
+    ----------
+    vars : list, optional
+        Continuous variables to move; all of the model's by default.
+    clip_logp : float
+        Bound on a record's absolute log-likelihood ratio over the length of the move. Lengths are
+        measured in PyMC's unconstrained space, where the step moves, over those coordinates that
+        the likelihood depends on.
+    step_size : float or array_like
+        Standard deviation of a proposal, for all coordinates or one for each, unconstrained.
+    epsilon, delta : float, optional
+        Guarantee for all chains together, tuning included.
+    budget : PrivacyBudget, optional
+        Instead of epsilon and delta, a budget to share with other steps and runs.
+    chains : int
+        Number of chains that share the guarantee.
+    share : float, optional
+        Part of the budget for this step; all that is left by default.
+    neighbours : {"substitute", "add_remove"}, optional
+        Which data sets are neighbours; "substitute" by default.
+    proposal : {"joint", "component", "guided"}
+        Move all coordinates, one at a time, or one at a time in a direction that is kept until a
+        rejection (guided random walk).
+    tempering : float
+        Power of the likelihood; below 1 it flattens the posterior and lessens the noise's effect.
+    batch_size : int, optional
+        Use a fresh random batch of this many records in each iteration. The batch's own error is
+        corrected for as if it were Gaussian, so the posterior is then approximate.
+    simulation : bool
+        For research: reproducible noise from the seed, and no guarantee.
+    noise_multiplier : float, optional
+        Only in a simulation: the noise's standard deviation over the sensitivity.
+    model, rng, compile_kwargs, initial_point, blocked
+        As in PyMC's own step methods.
+
+    Notes
+    -----
+    Section 3.1 of Räisä (2020), where the printed :math:`\lambda` must carry the noise, and section
+    4.1 for batches (corrected, see :func:`~pymc_dp.curator.penalty_kernels.batch_query`);
+    originally Yıldırım and Ermiş (2019). Coordinates that the likelihood does not depend on, such as
+    hyperparameters, are moved one at a time by ordinary Metropolis steps on the prior, which costs
+    nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_dp as pmdp
+    >>> y = np.random.default_rng(1).normal(0.5, 1, size=1000)
+    >>> with pm.Model():
+    ...     mu = pm.Normal("mu", 0, 10)
+    ...     _ = pm.Normal("y", mu, 1, observed=y)
+    ...     step = pmdp.DPPenalty(epsilon=2, delta=1e-6, chains=2, clip_logp=3, step_size=0.05)
+    ...     idata = pmdp.sample(100, chains=2, cores=1, step=step, progressbar=False)
+    >>> sorted(idata.children)
+    ['posterior', 'sample_stats']
+    """
+
+    name = "dp_penalty"
+    _state_class = DPPenaltyState
+    stats_dtypes_shapes: dict[str, Any] = {  # noqa: RUF012
+        "accepted": (bool, []),
+        "noisy_log_ratio": (np.float64, []),
+        "noise_sd": (np.float64, []),
+    }
+
+    def __init__(
+        self,
+        vars: Any = None,
+        *,
+        clip_logp: float,
+        step_size: ArrayLike,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        budget: PrivacyBudget | None = None,
+        chains: int = 4,
+        share: float | None = None,
+        neighbours: Neighbours | None = None,
+        proposal: Proposal = "joint",
+        tempering: float = 1.0,
+        batch_size: int | None = None,
+        simulation: bool = False,
+        noise_multiplier: float | None = None,
+        model: pm.Model | None = None,
+        rng: RandomGenerator = None,
+        compile_kwargs: dict[str, Any] | None = None,
+        initial_point: PointType | None = None,
+        blocked: bool = True,
+    ) -> None:
+        if proposal not in get_args(Proposal):
+            raise ValueError(f"proposal must be one of {get_args(Proposal)}, not {proposal!r}.")
+        allowance = Allowance(
+            epsilon=epsilon,
+            delta=delta,
+            budget=budget,
+            chains=chains,
+            share=share,
+            neighbours=neighbours,
+            simulation=simulation,
+            noise_multiplier=noise_multiplier,
+        )
+        if batch_size is not None and allowance.neighbours != "substitute":
+            raise ValueError('batch_size reveals the number of records: neighbours="substitute".')
+        super().__init__(
+            vars,
+            allowance,
+            clip_logp=clip_logp,
+            tempering=tempering,
+            model=model,
+            rng=rng,
+            batch_size=batch_size,
+            compile_kwargs=compile_kwargs,
+        )
+        self.proposal = proposal
+        self.step_size = _step_sizes(step_size, self.space.size)
+        self.direction = np.ones(self.space.size)
+        self._forget()
+
+    def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
+        """Claim the whole chain's budget, and only then read the data."""
+        super().setup_chain(rng, tune, draws)
+        self.direction = np.ones(self.space.size)
+
+    def step(self, point: PointType) -> tuple[PointType, StatsType]:
+        """Move once, at the price of one noisy look at the data."""
+        self.allowance.look()
+        theta = self.space.flatten(point)
+        proposal, coordinate = self._propose(theta, self.rng)
+        before, after = self._prior_here(theta), float(self.log_prior(proposal))
+        length = self.move_length(theta, proposal)
+        if self.batch_size is None:
+            noisy = self._noisy_log_ratio(theta, proposal, length)
+        else:
+            noisy = self._batch_log_ratio(theta, proposal, self.bound(length))
+        log_accept = log_acceptance(noisy.log_ratio, after - before, noisy.sd, noisy.tempering)
+        accepted = bool(-self.rng.standard_exponential() < log_accept)
+        if accepted:
+            theta = proposal
+            self._moved(theta, after)
+        elif coordinate is not None:
+            self.direction[coordinate] *= -1
+        if self.free.size:
+            theta = self._move_free(theta)
+        stats = {
+            "accepted": accepted,
+            "noisy_log_ratio": noisy.log_ratio,
+            "noise_sd": noisy.sd,
+        }
+        return self.space.unflatten(theta, point), [stats]
+
+    def propose(self, theta: Vector, rng: np.random.Generator) -> Vector:
+        """Propose a move, which does not depend on the data."""
+        return self._propose(theta, rng)[0]
+
+    def _propose(self, theta: Vector, rng: np.random.Generator) -> tuple[Vector, int | None]:
+        proposal = theta.copy()
+        if self.proposal == "joint":
+            moves = rng.normal(size=self.paid.size)
+            proposal[self.paid] += self.step_size[self.paid] * moves
+            return proposal, None
+        coordinate = int(self.paid[rng.integers(self.paid.size)])
+        move = rng.normal()
+        if self.proposal == "guided":
+            move = self.direction[coordinate] * abs(move)
+        proposal[coordinate] += self.step_size[coordinate] * move
+        return proposal, coordinate if self.proposal == "guided" else None
+
+    def move_length(self, theta: Vector, proposal: Vector) -> float:
+        """Length of a move, unconstrained."""
+        move = proposal - theta
+        return float(np.sqrt(move @ move))
+
+    def _batch_log_ratio(self, theta: Vector, proposal: Vector, bound: float) -> NoisyRatio:
+        assert self.batch_size is not None
+        # which records are used must stay as secret as the noise
+        chance = self.allowance.generator or system_generator()
+        n = self.likelihood.n_records
+        index = chance.choice(n, self.batch_size, replace=False, shuffle=False)
+        new, old = self.likelihood.batch(proposal, index), self.likelihood.batch(theta, index)
+        query = batch_query(new, old, bound, n, self.tempering)
+        unit = query.sensitivity / noise.LEVELS
+        (level,) = noise.release(
+            [round(query.value / unit)],
+            self.noise_multiplier * noise.LEVELS,
+            self.allowance.generator,
+        )
+        return NoisyRatio(level * unit, self.noise_multiplier * query.sensitivity, 1.0)
+
+    def _move_free(self, theta: Vector) -> Vector:
+        """One Metropolis sweep over the coordinates that only the public part depends on."""
+        before = self._prior_here(theta)
+        for coordinate in self.free:
+            proposal = theta.copy()
+            proposal[coordinate] += self.step_size[coordinate] * self.rng.normal()
+            after = float(self.log_prior(proposal))
+            if np.log(self.rng.uniform()) < after - before:
+                theta, before = proposal, after
+                self._moved(theta, after)
+        return theta
+
+    @staticmethod
+    def competence(var: Any, has_grad: bool) -> Competence:
+        """Never pick this step by itself: privacy is asked for, not assumed."""
+        return Competence.INCOMPATIBLE
+
+
+def _step_sizes(step_size: ArrayLike, size: int) -> Vector:
+    sizes = np.asarray(step_size, dtype=float)
+    if sizes.ndim > 1 or (sizes.ndim == 1 and sizes.size != size):
+        raise ValueError(
+            f"step_size must be a number or one for each of the {size} unconstrained coordinates, "
+            f"not of shape {sizes.shape}."
+        )
+    if not np.all((sizes > 0) & np.isfinite(sizes)):
+        raise ValueError(f"step_size must be positive and finite, not {step_size!r}.")
+    return np.broadcast_to(sizes, (size,)).copy()

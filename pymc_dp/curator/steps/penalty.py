@@ -1,0 +1,95 @@
+"""What steps by the penalty method share: a noised log-likelihood ratio, and what is kept of it."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_dp.accounting import noise
+from pymc_dp.curator.penalty_kernels import clipped_total
+from pymc_dp.curator.steps.base import CuratorStep
+
+Vector = NDArray[np.float64]
+
+
+class NoisyRatio(NamedTuple):
+    """A noised log-likelihood ratio, the noise in it, and the power it is still to be raised to."""
+
+    log_ratio: float
+    sd: float
+    tempering: float
+
+
+class PenaltyStep(CuratorStep):
+    """A step that accepts moves by noised log-likelihood ratios, corrected for the noise.
+
+    Parameters
+    ----------
+    clip_logp : float
+        Bound on a record's absolute log-likelihood ratio over the length of the move.
+    tempering : float
+        Power of the likelihood.
+    *args, **kwargs
+        As of :class:`~pymc_dp.curator.steps.base.CuratorStep`.
+    """
+
+    def __init__(self, *args: Any, clip_logp: float, tempering: float, **kwargs: Any) -> None:
+        if not (0 < clip_logp < np.inf and 0 < tempering <= 1):
+            raise ValueError("clip_logp must be positive and finite, and tempering in (0, 1].")
+        super().__init__(*args, **kwargs)
+        if self.paid.size == 0:
+            raise ValueError("The likelihood depends on none of this step's variables.")
+        self.clip_logp, self.tempering = float(clip_logp), float(tempering)
+
+    @property
+    def clips(self) -> dict[str, float]:
+        """Bounds on a record's influence, by name."""
+        return {"clip_logp": self.clip_logp}
+
+    def _forget(self) -> None:
+        self._kept: list[tuple[bytes, Vector]] = []
+        self._prior: tuple[bytes, float] | None = None
+
+    def propose(self, theta: Vector, rng: np.random.Generator) -> Vector:
+        """Propose a move like the step's own, which does not depend on the data."""
+        raise NotImplementedError
+
+    def move_length(self, theta: Vector, proposal: Vector) -> float:
+        """Length of a move, in units of which ``clip_logp`` bounds a record's influence."""
+        raise NotImplementedError
+
+    def bound(self, length: float) -> float:
+        """Largest absolute log-ratio of a record that a move of this length lets through."""
+        return self.clip_logp * max(length, 1e-200)
+
+    def _noisy_log_ratio(self, theta: Vector, proposal: Vector, length: float) -> NoisyRatio:
+        bound = self.bound(length)
+        new, old = self.likelihood(proposal), self._log_likelihood(theta)
+        sd = self.noise_multiplier * self.allowance.record_weight
+        total = clipped_total(new, old, bound)
+        (level,) = noise.release([total], sd * noise.LEVELS, self.allowance.generator)
+        self._kept.append((self._seen_by_data(proposal), new))
+        return NoisyRatio(level / noise.LEVELS * bound, sd * bound, self.tempering)
+
+    def _log_likelihood(self, theta: Vector) -> Vector:
+        """Log-likelihood at the current point, kept from the iteration that proposed it."""
+        here = self._seen_by_data(theta)
+        for kept, log_likelihood in self._kept:
+            if kept == here:
+                self._kept = [(kept, log_likelihood)]
+                return log_likelihood
+        log_likelihood = self.likelihood(theta)
+        self._kept = [(here, log_likelihood)]
+        return log_likelihood
+
+    def _seen_by_data(self, theta: Vector) -> bytes:
+        return theta[self.likelihood.moves_with].tobytes()
+
+    def _prior_here(self, theta: Vector) -> float:
+        if self._prior is None or self._prior[0] != theta.tobytes():
+            self._prior = (theta.tobytes(), float(self.log_prior(theta)))
+        return self._prior[1]
+
+    def _moved(self, theta: Vector, log_prior: float) -> None:
+        """Keep the log-prior of an accepted point."""
+        self._prior = (theta.tobytes(), log_prior)

@@ -1,0 +1,1 @@
+"""Read a PyTensor graph: what one record adds to a statistic, ranges, sensitivities."""

@@ -1,0 +1,185 @@
+"""How much can one record move a statistic? Derived from its graph, where bounds allow.
+
+Records with few possible values are enumerated, which is exact. Otherwise intervals are carried
+from the clamps through the graph of a record's contribution (:mod:`pymc_dp.graph.intervals`): a
+valid upper bound, not always the tightest, because an interval forgets what two components share.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytensor
+from numpy.typing import NDArray
+from pytensor.graph.replace import clone_replace
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.analyst.records import small_support
+from pymc_dp.graph.intervals import ONCE, UnboundedError, bounds, unknowns
+from pymc_dp.mechanisms import Mechanism, PrivacyWarning
+
+__all__ = ["Sensitivity", "check_declared", "derive_sensitivity"]
+
+#: how many different records are enumerated at the most
+_MOST_RECORDS = 1500
+#: how many numbers this may take
+_MOST_CELLS = 20_000_000
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Greatest change of a statistic between neighbouring tables of records.
+
+    Attributes
+    ----------
+    l1, l2 : float
+        In the sum of absolute changes, which Laplace noise needs, and in the Euclidean norm,
+        which Gaussian noise needs.
+    exact : bool
+        False for an upper bound.
+    components : array
+        Greatest change of every component by itself.
+    components_exact : bool
+        False where these are upper bounds.
+    """
+
+    l1: float
+    l2: float
+    exact: bool
+    components: NDArray[np.float64]
+    components_exact: bool
+
+    def __str__(self) -> str:
+        relation = "" if self.exact else "at most "
+        return f"l1 {relation}{self.l1:.6g}, l2 {relation}{self.l2:.6g}"
+
+    def norm(self, order: int) -> float:
+        """Return l1 or l2, by number."""
+        return self.l1 if order == 1 else self.l2
+
+
+def derive_sensitivity(
+    contributions: TensorVariable, records: list[TensorVariable], relation: str = "replace"
+) -> Sensitivity | str:
+    """Sensitivity of a statistic to which each record adds its row of `contributions`.
+
+    Parameters
+    ----------
+    contributions : TensorVariable
+        What each record adds, of shape (n, *statistic.shape).
+    records : list of TensorVariable
+        The record variables.
+    relation : {"replace", "add_remove"}
+        Which tables are neighbours: those that differ in the values of one record, or those of
+        which one has a record more.
+
+    Returns
+    -------
+    Sensitivity or str
+        The reason where it cannot be derived.
+    """
+    if unknown := unknowns(contributions, records):
+        return f"it depends on {', '.join(map(repr, unknown))} besides the records"
+    flat = contributions.reshape((contributions.shape[0], -1)).astype("float64")
+    rows = _all_contributions(flat, records)
+    if rows is not None:
+        return _from_rows(rows, relation)
+    try:
+        lower, upper, attained, separate = bounds(flat, records)
+    except UnboundedError as err:
+        return str(err)
+    by_row = upper - lower if relation == "replace" else np.maximum(np.abs(lower), np.abs(upper))
+    l1, l2 = by_row.sum(axis=1).max(), np.sqrt((by_row**2).sum(axis=1)).max()
+    if not np.isfinite(l1):
+        return "one record can move it without bound: clamp the records first"
+    exact = separate or (attained and by_row.shape[1] == 1)
+    return Sensitivity(float(l1), float(l2), exact, by_row.max(axis=0), attained)
+
+
+def check_declared(
+    name: str, mechanism: Mechanism, contributions: TensorVariable, records: list[TensorVariable]
+) -> None:
+    """Warn where the declared sensitivity of a release is too small, as far as that is certain."""
+    declared, order = mechanism.sensitivity, mechanism.norm
+    if declared is None or order is None:
+        return
+    replace = derive_sensitivity(contributions, records)
+    if not _exceeds(replace, declared, order):
+        return
+    assert isinstance(replace, Sensitivity)
+    derived = replace.norm(order) if declared.ndim == 0 else replace.components
+    remove = derive_sensitivity(contributions, records, "add_remove")
+    if _exceeds(remove, declared, order):
+        so = "The release is less private than its guarantee says."
+    else:
+        so = "It suffices for adding or removing a record: say which of the two is guaranteed."
+    warnings.warn(
+        f"The sensitivity declared for {name!r}, {declared}, is smaller than the l{order} "
+        f"sensitivity {np.array2string(np.asarray(derived), precision=6)} of its statistic to "
+        f"replacing one record. {so}",
+        PrivacyWarning,
+        stacklevel=3,
+    )
+
+
+def _exceeds(derived: Sensitivity | str, declared: NDArray[np.float64], order: int) -> bool:
+    """Whether the true sensitivity is certainly larger than the declared one."""
+    if isinstance(derived, str):
+        return False
+    slack = 1 + 1e-9
+    if declared.ndim == 0:
+        return derived.exact and derived.norm(order) > float(declared) * slack
+    if derived.components.size != declared.size:
+        return False
+    return derived.components_exact and bool(np.any(derived.components > declared.ravel() * slack))
+
+
+def _all_contributions(
+    flat: TensorVariable, records: list[TensorVariable]
+) -> NDArray[np.float64] | None:
+    """Enumerate what a record can add, (possibilities, records, components); None if too many."""
+    supports = [small_support(rv) for rv in records]
+    if None in supports or any(None in rv.type.shape for rv in records):
+        return None
+    cells = [int(np.prod(rv.type.shape[1:])) for rv in records]
+    values = [s for s, c in zip(supports, cells, strict=True) for _ in range(c) if s is not None]
+    if np.prod([float(len(s)) for s in values]) > _MOST_RECORDS:
+        return None
+    table = np.array(list(itertools.product(*values)))
+
+    inputs = [rv.type() for rv in records]
+    given: dict[Any, Any] = dict(zip(records, inputs, strict=True))
+    graph = clone_replace(flat, given, rebuild_strict=False)
+    evaluate = pytensor.function(inputs, graph, on_unused_input="ignore", mode=ONCE)
+    n = int(records[0].type.shape[0])
+    if len(table) * n > _MOST_CELLS:
+        return None
+    ends = np.cumsum(cells)[:-1]
+
+    def everywhere(row: NDArray) -> NDArray:
+        """Contributions where all records have the same values."""
+        parts = np.split(np.repeat(row[None], n, axis=0), ends, axis=1)
+        shaped = [p.reshape(rv.type.shape) for p, rv in zip(parts, records, strict=True)]
+        return evaluate(*(v.astype(rv.dtype) for v, rv in zip(shaped, records, strict=True)))
+
+    found = np.array([everywhere(row) for row in table])
+    if np.all(found == found[:, :1]):  # what a record adds does not depend on which one it is
+        return np.unique(found[:, 0], axis=0)[:, None]
+    return found if len(table) * found.size <= _MOST_CELLS else None
+
+
+def _from_rows(rows: NDArray[np.float64], relation: str) -> Sensitivity:
+    """Sensitivity from all that a record can add, of shape (possibilities, records, components)."""
+    others = rows if relation == "replace" else np.zeros_like(rows[:1])
+    l1 = l2 = 0.0
+    components = np.zeros(rows.shape[-1])
+    for other in others:
+        change = np.abs(rows - other)
+        l1 = max(l1, float(change.sum(axis=-1).max()))
+        l2 = max(l2, float(np.sqrt((change**2).sum(axis=-1)).max()))
+        components = np.maximum(components, change.max(axis=(0, 1)))
+    return Sensitivity(l1, l2, True, components, True)

@@ -1,0 +1,1 @@
+"""For data holders: bounds, sensitivities and releases of statistics."""

@@ -1,0 +1,1 @@
+"""Numerics on plain arrays, and how compiled pieces are joined and kept."""

@@ -1,0 +1,110 @@
+"""What the parts of a round share: arrays in place of a PyMC point, and how parts are joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+from pytensor.link.numba.cache import compile_numba_function_src
+
+from pymc_dp.numerics.compiled import cached_jit
+
+__all__ = ["Arrays", "Part", "inner", "inner_cached", "make_rounds"]
+
+# decorators of functions that other compiled functions alone call: no way in from Python; the
+# first for what depends on the model, which is compiled once only if it is part of its caller
+_hidden: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+inner: Any = numba.njit(inline="always", **_hidden)
+inner_cached: Any = cached_jit(**_hidden)
+
+#: numba-compiled ``part(rng, arrays, tune)``, which moves `theta` and `table` in place
+Part = Callable[..., Any]
+
+
+class Arrays(NamedTuple):
+    """State of a block of records and its parameters.
+
+    Attributes
+    ----------
+    theta : ndarray
+        Parameters that move, unconstrained, side by side.
+    given : ndarray
+        Everything else that the block's functions use.
+    table : ndarray
+        Records as steps see them, one a column.
+    released, noise, kind : ndarray
+        For every component of the releases its value, its noise parameter and the position of
+        its density.
+    width, mean, cov, factor : ndarray
+        Interweaving: width of the first bracket, moments of the parameters, and the factor that
+        shapes directions.
+    widths : ndarray
+        Widths of the first brackets of slice updates, one a parameter.
+    learned, turn : ndarray
+        Rounds so far, of tuning and in all.
+    report : ndarray
+        Share of accepted records and the lowest log-ratio of a record, of the last sweep.
+    """
+
+    theta: NDArray[np.float64]
+    given: NDArray[np.float64]
+    table: NDArray[np.float64]
+    released: NDArray[np.float64]
+    noise: NDArray[np.float64]
+    kind: NDArray[np.int64]
+    width: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    cov: NDArray[np.float64]
+    factor: NDArray[np.float64]
+    widths: NDArray[np.float64]
+    learned: NDArray[np.int64]
+    turn: NDArray[np.int64]
+    report: NDArray[np.float64]
+
+
+def make_rounds(
+    record_moves: Sequence[Part], others: Sequence[Part], key: str | None
+) -> Callable[..., None]:
+    """Compile ``rounds(rng, tune, times, every, thetas, tables, reports, *arrays)``.
+
+    It makes parts in order, again and again, `times` for each of the draws that `thetas`, `tables`
+    and `reports` have room for and take. Moves of records are made in one round of `every`.
+
+    Parameters
+    ----------
+    record_moves, others : sequence of callable
+        Numba-compiled parts.
+    key : str or None
+        Names the parts and everything they are made of, for PyTensor's cache on disk; None where
+        that is not known.
+    """
+    names: dict[str, Any] = {"__name__": __name__, "Arrays": Arrays}
+    source = _ROUNDS.format(fields=", ".join(Arrays._fields))
+    for i, part in enumerate([*record_moves, *others]):
+        when = "if sweeping: " if i < len(record_moves) else ""
+        source += f"            {when}part_{i}(rng, arrays, tune)\n"
+        names[f"part_{i}"] = part
+    source += _KEEP
+    function = compile_numba_function_src(source, "rounds", names, cache_key=key)
+    return numba.njit(function, cache=key is not None)
+
+
+# one flat function: every further layer would be optimised again in full
+_ROUNDS = """
+def rounds(rng, tune, times, every, thetas, tables, reports, {fields}):
+    arrays = Arrays({fields})
+    for draw in range(len(thetas)):
+        for _ in range(times):
+            if tune:
+                arrays.learned[0] += 1
+            sweeping = arrays.turn[0] % every == 0
+            arrays.turn[0] += 1
+"""
+_KEEP = """
+        thetas[draw] = arrays.theta
+        tables[draw] = arrays.table
+        reports[draw] = arrays.report
+"""

@@ -1,0 +1,225 @@
+"""Slice sampling along lines (Neal 2003): parts of a round.
+
+Parameters without a conditional of a known family move one by one, given the records. Parameters
+that take the records along (interweaving) move in directions of the shape learned while tuning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_dp.numerics.cholesky import lower_cholesky
+from pymc_dp.numerics.rounds import Part, inner, inner_cached
+
+__all__ = ["make_interweaving", "make_slice"]
+
+#: how often a bracket may be widened by its width, on both sides together
+MOST_STEPS = 50
+#: rounds of tuning between new shapes of the directions
+RESHAPE_EVERY = 50
+
+
+def _make_along(density: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a move along a line through theta, stepped out and shrunk (figures 3 and 5 there).
+
+    ``density(proposal, theta, given, table, uniform)`` gives a tuple, the log-density. The move
+    gives how far it went and the log-density there; `proposal` is where it ended.
+    """
+
+    @inner
+    def along(rng, arrays, direction, width, current, uniform, proposal):  # type: ignore[no-untyped-def]
+        theta, given, table = arrays.theta, arrays.given, arrays.table
+        level = current - rng.standard_exponential()
+        left = -width * rng.random()
+        right = left + width
+        steps_left = int(rng.random() * MOST_STEPS)
+        steps_right = MOST_STEPS - 1 - steps_left
+        # one loop, so that the density is compiled into it once: 0 widens on the left, 1 on the
+        # right, 2 shrinks
+        stage = 0
+        while True:
+            if stage == 0 and steps_left == 0:
+                stage = 1
+            if stage == 1 and steps_right == 0:
+                stage = 2
+            if stage == 0:
+                distance = left
+            elif stage == 1:
+                distance = right
+            else:
+                distance = left + (right - left) * rng.random()
+            for i in range(theta.size):
+                proposal[i] = theta[i] + distance * direction[i]
+            value = density(proposal, theta, given, table, uniform)[0].item()
+            inside = value > level
+            if stage == 0:
+                if inside:
+                    left -= width
+                    steps_left -= 1
+                else:
+                    stage = 1
+            elif stage == 1:
+                if inside:
+                    right += width
+                    steps_right -= 1
+                else:
+                    stage = 2
+            elif inside:
+                return distance, value
+            elif right - left < 1e-12 * width:  # rounding: nothing but the start is left
+                return 0.0, current
+            elif distance < 0.0:
+                left = distance
+            else:
+                right = distance
+
+    return along
+
+
+def make_slice(log_density: Callable[..., Any], where: tuple[int, int]) -> Part:
+    """Compile slice updates of ``theta[where[0]:where[1]]``, one entry at a time.
+
+    Parameters
+    ----------
+    log_density : callable
+        ``log_density(theta, given, table)`` gives a tuple of one: the log-density, up to terms
+        without these parameters.
+    where : tuple of int
+        First position in theta, and the one after the last.
+
+    Notes
+    -----
+    The width of the first bracket is learned while tuning, about three times the usual move.
+    """
+    start, stop = where
+
+    @inner
+    def density(proposal, theta, given, table, uniform):  # type: ignore[no-untyped-def]
+        return log_density(proposal, given, table)
+
+    along = _make_along(density)
+
+    @inner
+    def part(rng, arrays, tune):  # type: ignore[no-untyped-def]
+        theta, widths = arrays.theta, arrays.widths
+        current = log_density(theta, arrays.given, arrays.table)[0].item()
+        direction, proposal = np.zeros(theta.size), np.empty(theta.size)
+        for i in range(start, stop):
+            direction[i] = 1.0
+            distance, current = along(
+                rng, arrays, direction, widths[i], current, arrays.table, proposal
+            )
+            direction[i] = 0.0
+            theta[i] += distance
+            if tune:
+                widths[i] += (3 * abs(distance) + 1e-10 - widths[i]) / (
+                    arrays.learned[0] + 1
+                ) ** 0.6
+
+    return part
+
+
+def make_interweaving(
+    density: Callable[..., Any],
+    moved: Callable[..., Any],
+    which: NDArray[np.int64],
+    times: int,
+    randomised: bool,
+) -> Part:
+    """Compile slice updates of parameters that take the records along.
+
+    Parameters
+    ----------
+    density, moved : callable
+        Of ``(proposal, theta, given, table, uniform)``: the log-density at the proposal with the
+        records moved along, and the moved records; `uniform` are numbers for residuals of counts,
+        one for every entry of the table.
+    which : ndarray
+        Positions in `theta` of the parameters that move.
+    times : int
+        Updates a round, in random directions that are at right angles in the learned shape.
+    randomised : bool
+        Whether records move that need such numbers.
+    """
+    size = which.size
+    along = _make_along(density)
+
+    @inner
+    def part(rng, arrays, tune):  # type: ignore[no-untyped-def]
+        theta, given, table, width = arrays.theta, arrays.given, arrays.table, arrays.width
+        uniform = np.full(table.shape, 0.5) if randomised else table
+        current = density(theta, theta, given, table, uniform)[0].item()
+        direction, proposal = np.zeros(theta.size), theta.copy()
+        normals = np.empty((times, size))
+        for turn in range(times):
+            if randomised:
+                for j in range(table.shape[0]):
+                    for i in range(table.shape[1]):
+                        uniform[j, i] = rng.random()
+            _another_direction(rng, normals, turn)
+            for i in range(size):
+                step = 0.0
+                for j in range(i + 1):
+                    step += arrays.factor[i, j] * normals[turn, j]
+                direction[which[i]] = step
+            distance, current = along(rng, arrays, direction, width[0], current, uniform, proposal)
+            if distance != 0.0:
+                table[:] = moved(proposal, theta, given, table, uniform)[0]
+                theta[:] = proposal
+            if tune:
+                width[0] += (3 * abs(distance) + 1e-10 - width[0]) / (arrays.learned[0] + 1) ** 0.6
+        if tune:
+            _learn(which, arrays)
+
+    return part
+
+
+@inner_cached
+def _another_direction(rng, normals, turn):  # type: ignore[no-untyped-def]
+    """Fill ``normals[turn]`` with a random unit vector at right angles to the last ones."""
+    size = normals.shape[1]
+    for i in range(size):
+        normals[turn, i] = rng.standard_normal()
+    for before in range(turn - turn % size, turn):
+        part = 0.0
+        for i in range(size):
+            part += normals[before, i] * normals[turn, i]
+        for i in range(size):
+            normals[turn, i] -= part * normals[before, i]
+    length = 0.0
+    for i in range(size):
+        length += normals[turn, i] ** 2
+    for i in range(size):
+        normals[turn, i] /= np.sqrt(length)
+
+
+@inner_cached
+def _learn(which, arrays):  # type: ignore[no-untyped-def]
+    """Keep running moments of the parameters (Haario et al. 2001), and at times a new shape."""
+    theta, size, learned = arrays.theta, which.size, arrays.learned[0]
+    weight = 2 / (learned + 2)  # the later half counts most
+    for i in range(size):
+        for j in range(size):
+            step = (theta[which[i]] - arrays.mean[i]) * (theta[which[j]] - arrays.mean[j])
+            arrays.cov[i, j] = (1 - weight) * (arrays.cov[i, j] + weight * step)
+    for i in range(size):
+        arrays.mean[i] += weight * (theta[which[i]] - arrays.mean[i])
+    if learned % RESHAPE_EVERY == 0:
+        spread = 0.0
+        for i in range(size):
+            spread += arrays.cov[i, i] / size
+        factor = arrays.cov.copy()
+        for i in range(size):
+            factor[i, i] += 1e-6 * spread + 1e-300
+        if lower_cholesky(factor, factor):
+            before = after = 0.0
+            for i in range(size):
+                before += np.log(arrays.factor[i, i]) / size
+                after += np.log(factor[i, i]) / size
+                for j in range(size):
+                    arrays.factor[i, j] = factor[i, j]
+            arrays.width[0] *= np.exp(before - after)  # the size stays as it was learned

@@ -1,0 +1,125 @@
+"""Blocks of records, what depends on them, and models that are refused."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_dp as pmdp
+from pymc_dp.analyst.records import record_blocks, record_variables
+from pymc_dp.graph.additivity import NotAdditiveError
+
+LAPLACE = pmdp.Laplace(scale=1)
+
+
+def blocks_of(model):
+    return [
+        ([rv.name for rv in block.records], [r.name for r in block.releases], sorted(block.terms))
+        for block in record_blocks(model, record_variables(model))
+    ]
+
+
+def test_parents_and_children_of_one_record_form_a_block():
+    with pm.Model() as model:
+        beta = pm.Normal("beta", 0, 1, shape=2)
+        x = pm.MvNormal("x", np.zeros(2), np.eye(2), shape=(9, 2))
+        y = pm.Normal("y", x @ beta, 1, shape=9)
+        pmdp.Privatized("xy", x.T @ y, LAPLACE, observed=[1, 2])
+        pmdp.Privatized("yy", y @ y, LAPLACE, observed=1)
+    assert blocks_of(model) == [(["x", "y"], ["xy", "yy"], [])]
+
+
+def test_tables_that_nothing_links_are_apart():
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        a = pm.Normal("a", mu, 1, shape=3)
+        b = pm.Normal("b", mu, 1, shape=4)
+        pmdp.Privatized("sa", a.sum(), LAPLACE, observed=1)
+        pmdp.Privatized("sb", b.sum(), LAPLACE, observed=1)
+    assert blocks_of(model) == [(["a"], ["sa"], []), (["b"], ["sb"], [])]
+
+
+def test_other_terms_are_found():
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        x = pm.Normal("x", mu, 1, shape=3)
+        pm.Normal("seen", x, 1, observed=np.zeros(3))
+        pm.Uniform("child", 0, pt.exp(x), shape=3)
+        pm.Normal("elsewhere", mu, 1)
+        pm.Potential("pull", (x**2).sum())
+        pmdp.Privatized("s", x.sum(), LAPLACE, observed=1)
+    assert blocks_of(model) == [(["x"], ["s"], ["child", "pull", "seen"])]
+
+
+def test_deterministics_and_scalars_are_not_records():
+    with pm.Model() as model:
+        offset = pm.Normal("offset")
+        x = pm.Normal("x", 0, 1, shape=3)
+        shifted = pm.Deterministic("shifted", pmdp.clamp(x, -1, 1) + 1)
+        pmdp.Privatized("s", shifted.sum() + offset, LAPLACE, observed=1)
+    assert blocks_of(model) == [(["x"], ["s"], [])]
+
+
+def test_dims_instead_of_shape():
+    with pm.Model(coords={"person": range(6)}) as model:
+        x = pm.Normal("x", 0, 1, dims="person")
+        y = pm.Bernoulli("y", logit_p=x, dims="person")
+        pmdp.Privatized("s", (pmdp.clamp(x, -1, 1) * y).sum(), LAPLACE, observed=1)
+        pmdp.RecordGibbs()
+    assert blocks_of(model) == [(["x", "y"], ["s"], [])]
+
+
+def refused(build, error=ValueError):
+    with pm.Model() as model:
+        build()
+        with pytest.raises(error) as caught:
+            record_blocks(model, record_variables(model))
+    return str(caught.value)
+
+
+def test_statistic_that_is_not_a_sum():
+    message = refused(
+        lambda: pmdp.Privatized("s", pm.Normal("x", 0, 1, shape=5).var(), LAPLACE, observed=1),
+        NotAdditiveError,
+    )
+    assert "'s'" in message
+    assert "pm.NUTS()" in message
+
+
+def test_record_axes_of_different_lengths():
+    def build():
+        x, y = pm.Normal("x", 0, 1, shape=5), pm.Normal("y", 0, 1, shape=6)
+        pmdp.Privatized("s", x.sum() + y.sum(), LAPLACE, observed=1)
+
+    message = refused(build)
+    assert "'x' has 5, 'y' has 6" in message
+    assert "step=[pmdp.RecordGibbs([x]), pmdp.RecordGibbs([y])]" in message
+
+
+def test_rows_that_depend_on_other_rows():
+    def build():
+        x = pm.Normal("x", 0, 1, shape=5)
+        y = pm.Normal("y", x.mean(), 1, shape=5)
+        pmdp.Privatized("s", (x * y).sum(), LAPLACE, observed=1)
+
+    assert "row i only" in refused(build, NotAdditiveError)
+
+
+def test_another_term_that_mixes_records():
+    def build():
+        x = pm.Normal("x", 0, 1, shape=5)
+        pm.Normal("z", x.sum() ** 2, 1, observed=0)
+        pmdp.Privatized("s", x.sum(), LAPLACE, observed=1)
+
+    message = refused(build, NotAdditiveError)
+    assert "'z'" in message
+    assert "'x'" in message
+
+
+def test_one_multivariate_draw_is_not_a_table():
+    with pm.Model() as model:
+        x = pm.MvNormal("x", np.zeros(3), np.eye(3))
+        pmdp.Privatized("s", x.sum(), LAPLACE, observed=1)
+        assert record_variables(model) == []
+        with pytest.raises(ValueError, match="one record a row"):
+            pmdp.RecordGibbs([x])

@@ -1,0 +1,151 @@
+"""What one record adds, read from the graph, against moving one record and looking."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.mode import Mode
+
+from pymc_dp.graph.additivity import NotAdditiveError, PerRecord, direct_inputs, form_of
+
+N, D, K = 7, 3, 4
+x = pt.vector("x", shape=(N,))
+X = pt.matrix("X", shape=(N, D))
+k = pt.vector("k", dtype="int64", shape=(N,))
+b = pt.scalar("b")
+RECORDS = [x, X, k]
+Z = np.random.default_rng(5).normal(size=(N, 4))
+GROUP = np.array([0, 1, 2, 0, 1, 2, 0])
+TRIU = np.triu_indices(D)
+
+ADDITIVE = {
+    "sum": x.sum(),
+    "mean": x.mean(),
+    "clamped": pt.clip(x, -1, 1).sum(),
+    "scaled and shifted": 3 * x.sum() / N - b * X[:, 0].sum() + 5,
+    "negative": -x.sum(),
+    "stack": pt.stack([x.sum(), (x**2).sum()]),
+    "stack with a constant": pt.stack([x.sum(), 1.0]),
+    "concatenate": pt.concatenate([X.T @ x, (x**2).sum()[None], (X.T @ X)[TRIU][1:]]),
+    "concatenate with a constant": pt.concatenate([X.sum(0), np.ones(2)]),
+    "X'x": X.T @ x,
+    "X'X": X.T @ X,
+    "x'x": x @ x,
+    "row'X": x[:, None].T @ X,
+    "upper triangle": (X.T @ X)[TRIU],
+    "slice of a total": (X.T @ X)[0, 1:],
+    "public covariates": Z.T @ x,
+    "public covariates from the right": x @ Z,
+    "design with an intercept": pt.concatenate([pt.ones((N, 1)), X], axis=1).T @ x,
+    "linear map of a total": np.ones((2, D)) @ (X.T @ X) @ np.ones((D, 2)),
+    "trace": pt.trace(X.T @ X),
+    "diagonal": pt.diag(X.T @ X),
+    "reshape of a total": (X.T @ X).reshape((D * D,)),
+    "flatten of a total": (X.T @ X).ravel(),
+    "set a total": pt.set_subtensor(pt.zeros(3)[1], x.sum()),
+    "cast of a count": pt.cast((x > 0).sum(), "float64") / 2,
+    "over all axes": X.sum(),
+    "mean over rows": X.mean(0),
+    "transposed": X.T.sum(1),
+    "maximum in a row": X.max(1).sum(),
+    "product in a row": X.prod(1).sum(),
+    "cumulative in a row": pt.cumsum(X, axis=1).sum(0),
+    "softmax in a row": pt.special.softmax(X, axis=1).sum(0),
+    "argmax in a row": pt.eq(pt.argmax(X, axis=1)[:, None], np.arange(D)).sum(0),
+    "dot in a row": (X @ np.arange(3.0)).sum(),
+    "switch": pt.switch(x > 0, x, 0).sum(),
+    "comparison": (x > 0).sum(),
+    "categories by eq": pt.eq(k[:, None], np.arange(K)).sum(0),
+    "categories by identity matrix": pt.eye(K)[k].sum(0),
+    "categories by one-hot rows": pt.zeros((N, K))[pt.arange(N), k].set(1).sum(0),
+    "categories by counting": pt.zeros(K)[k].inc(1),
+    "cross table": (pt.eq(k[:, None, None], np.arange(K)[:, None]) * X[:, None, :]).sum(0),
+    "sums by group": pt.zeros(3)[GROUP].inc(x),
+    "lookup by record": pt.as_tensor(Z[:K, 0])[k].sum(),
+    "lookup by record and group": pt.as_tensor(Z[:K, :3])[k, GROUP].sum(),
+    "lookup in the record": X[pt.arange(N), k % D].sum(),
+    "first rows": x[:3].sum(),
+    "chosen rows": x[np.array([1, 2, 4])].sum(),
+    "masked rows": x[GROUP == 1].mean(),
+    "chosen rows twice": (x[np.array([1, 2])] * X[np.array([1, 2]), 0]).sum(),
+    "one record": x[0] + x.sum(),
+    "column set": pt.set_subtensor(X[:, 0], 1.0).sum(0),
+    "column written": pt.set_subtensor(pt.zeros((N, 2))[:, 1], x).sum(0),
+    "einsum": pt.einsum("ni,nj->ij", X, X),
+    "tensordot": pt.tensordot(X, X, axes=[[0], [0]]),
+    "batched product": pt.matmul(pt.stack([X, 2 * X]).transpose(0, 2, 1), X),
+    "outer products": (X[:, :, None] * X[:, None, :]).sum(0),
+}
+
+NOT_ADDITIVE = {
+    "square of a total": (x.sum() ** 2, "Pow"),
+    "variance": (x.var(), "total over all records"),
+    "product over records": (x.prod(), "not a sum"),
+    "maximum over records": (x.max(), "not a sum"),
+    "pairs": (pt.outer(x, x).sum(), "other records"),
+    "X X'": ((X @ X.T).sum(), "other records"),
+    "sorted": (pt.sort(x)[0], "Sort"),
+    "cumulative over records": (pt.cumsum(x).sum(), "over the records"),
+    "ratio of totals": (x.sum() / (x**2).sum(), "TrueDiv"),
+    "product of totals": (x.sum() * X.sum(), "multiplies totals"),
+    "exponential of a total": (pt.exp(x.sum()), "Exp"),
+    "determinant": (pt.linalg.det(X.T @ X), "Det"),
+    "least squares": (pt.linalg.solve(X.T @ X, X.T @ x), "Solve"),
+    "joined records": (pt.concatenate([x, x**2]).sum(), "sum each part"),
+    "flattened records": (X.ravel().sum(), "record axis"),
+    "reversed": ((x * x[::-1]).sum(), "selections"),
+    "differences": ((x[1:] - x[:-1]).sum(), "selections"),
+    "index by a total": (pt.as_tensor(Z)[k.sum() % 2, 0], "index|linear|known|applied"),
+}
+
+
+def evaluate(outputs, values):
+    mode = Mode(linker="py", optimizer=None)
+    function = pytensor.function([x, X, k, b], outputs, mode=mode, on_unused_input="ignore")
+    return function(*values)
+
+
+def random_values(rng):
+    return [rng.normal(size=N), rng.normal(size=(N, D)), rng.integers(0, K, size=N), 1.7]
+
+
+@pytest.mark.parametrize("name", ADDITIVE)
+def test_contribution_is_what_moving_one_record_changes(name):
+    statistic = ADDITIVE[name]
+    contributions = form_of(statistic, RECORDS).contributions
+    rng = np.random.default_rng(1)
+    values, other = random_values(rng), random_values(rng)
+    before, rows = evaluate([statistic, contributions], values)
+    assert rows.shape == (N, *np.shape(before))
+    for i in (0, 2, N - 1):
+        moved = [v.copy() for v in values[:3]] + values[3:]
+        for old, new in zip(moved[:3], other[:3], strict=True):
+            old[i] = new[i]
+        after, moved_rows = evaluate([statistic, contributions], moved)
+        np.testing.assert_allclose(after - before, moved_rows[i] - rows[i], atol=1e-9)
+        np.testing.assert_allclose(np.delete(moved_rows, i, 0), np.delete(rows, i, 0))
+
+
+@pytest.mark.parametrize("name", NOT_ADDITIVE)
+def test_what_is_not_a_sum_is_refused_by_name(name):
+    statistic, message = NOT_ADDITIVE[name]
+    with pytest.raises(NotAdditiveError, match=message):
+        form_of(statistic, RECORDS)
+
+
+def test_forms_that_are_not_totals():
+    assert form_of(x**2, [x]) == PerRecord(0)
+    assert form_of(X.T, [X]) == PerRecord(1)
+    assert form_of(b + 1, [x]) is None
+    assert form_of(pt.as_tensor(x.shape[0] * 2), [x]) is None
+
+
+def test_fixed_variables_hide_the_records_behind_them():
+    y = 2 * x
+    assert form_of((y * b).sum(), [x], fixed=[y]) is None
+
+
+def test_direct_inputs_stop_at_the_first():
+    y = 2 * x
+    assert direct_inputs([y.sum() + b], [x, y]) == [y]
+    assert set(direct_inputs([y.sum() + x.sum()], [x, y])) == {x, y}

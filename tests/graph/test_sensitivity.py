@@ -1,0 +1,126 @@
+"""Sensitivities derived from a statistic's graph, for both kinds of neighbouring tables."""
+
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_dp as pmdp
+from pymc_dp.analyst.records import record_blocks, record_variables
+from pymc_dp.graph.sensitivity import Sensitivity, derive_sensitivity
+
+
+def derived(statistic_of, **records):
+    """Both sensitivities of a statistic of declared records."""
+    with pm.Model() as model:
+        made = {name: make(name) for name, make in records.items()}
+        statistic = statistic_of(**made)
+        pmdp.Privatized("r", statistic, pmdp.Laplace(scale=1.0))
+    [block] = record_blocks(model, record_variables(model))
+    [contribution] = block.contributions
+    return [derive_sensitivity(contribution, block.records, r) for r in ("replace", "add_remove")]
+
+
+def normal(shape):
+    return lambda name: pm.Normal(name, 0, 1, shape=shape)
+
+
+def bernoulli(shape):
+    return lambda name: pm.Bernoulli(name, 0.5, shape=shape)
+
+
+CASES = [
+    # statistic, records, (l1, l2) replace, (l1, l2) add or remove, exact
+    (lambda x: pmdp.clamp(x, -5, 3).sum(), {"x": normal(4)}, (8, 8), (5, 5), True),
+    (lambda x: pmdp.clamp(x, 2, 3).sum(), {"x": normal(4)}, (1, 1), (3, 3), True),
+    (
+        lambda x: pmdp.clamp(x, -1, 1).sum(axis=0),
+        {"x": normal((4, 3))},
+        (6, np.sqrt(12)),
+        (3, np.sqrt(3)),
+        True,
+    ),
+    (
+        lambda x: pt.stack([pmdp.clamp(x, 0, 1).sum(), (pmdp.clamp(x, 0, 1) ** 2).sum()]),
+        {"x": normal(4)},
+        (2, np.sqrt(2)),
+        (2, np.sqrt(2)),
+        False,
+    ),
+    (
+        lambda x: pt.eq(x[:, None], np.arange(2)).sum(axis=0),
+        {"x": bernoulli(4)},
+        (2, np.sqrt(2)),
+        (1, 1),
+        True,
+    ),
+    # a record's weight may depend on which one it is
+    (lambda x: (x * np.array([1.0, -3.0, 0.5])).sum(), {"x": bernoulli(3)}, (3, 3), (3, 3), True),
+]
+
+
+@pytest.mark.parametrize(("statistic", "records", "replace", "remove", "exact"), CASES)
+def test_derived(statistic, records, replace, remove, exact):
+    for found, expected in zip(derived(statistic, **records), (replace, remove), strict=True):
+        assert isinstance(found, Sensitivity)
+        assert (found.l1, found.l2) == pytest.approx(expected)
+        assert found.exact is exact
+
+
+def test_unbounded_records():
+    assert "clamp" in derived(lambda x: x.sum(), x=normal(4))[0]
+
+
+def declare(mechanism):
+    with pm.Model() as model:
+        x = pm.Normal("x", 0, 1, shape=10)
+        pmdp.Privatized("r", pmdp.clamp(x, -5, 5).sum(), mechanism, observed=1.0)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "message"),
+    [
+        (pmdp.Laplace(epsilon=1, sensitivity=4), "less private than its guarantee"),
+        (pmdp.Laplace(epsilon=1, sensitivity=5), "suffices for adding or removing"),
+        (pmdp.Gaussian(rho=1, sensitivity=[4.0]), None),
+        (pmdp.Laplace(epsilon=1, sensitivity=4).rounded(1), "less private"),
+    ],
+)
+def test_too_small_a_declared_sensitivity_warns(mechanism, message):
+    if message is None:
+        with pytest.raises(ValueError, match="shape"):
+            declare(mechanism)
+        return
+    with pytest.warns(pmdp.PrivacyWarning, match=message):
+        model = declare(mechanism)
+    with pytest.warns(pmdp.PrivacyWarning, match=message):
+        pmdp.explain(model)
+
+
+def test_enough_sensitivity_does_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pmdp.explain(declare(pmdp.Laplace(epsilon=1, sensitivity=10)))
+        pmdp.explain(declare(pmdp.Laplace(scale=0.1)))
+
+
+def test_an_upper_bound_is_no_reason_to_warn():
+    with warnings.catch_warnings(), pm.Model() as model:
+        warnings.simplefilter("error")
+        x = pm.Normal("x", 0, 1, shape=10)
+        y = pmdp.clamp(x, -1, 1)
+        both = pt.stack([y.sum(), (y**2).sum()])
+        pmdp.Privatized("r", both, pmdp.Laplace(epsilon=1, sensitivity=2.0))
+        assert "l1 at most 3" in repr(pmdp.explain(model))
+
+
+def test_one_sensitivity_a_component():
+    with pm.Model():
+        x = pm.Normal("x", 0, 1, shape=(10, 2))
+        total = pmdp.clamp(x, 0, [1.0, 2.0]).sum(axis=0)
+        pmdp.Privatized("fine", total, pmdp.Laplace(epsilon=1, sensitivity=[1.0, 2.0]))
+        with pytest.warns(pmdp.PrivacyWarning, match="'short'"):
+            pmdp.Privatized("short", total, pmdp.Laplace(epsilon=1, sensitivity=[1.0, 1.0]))
