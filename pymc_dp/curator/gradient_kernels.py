@@ -18,9 +18,10 @@ loop of its own for what is left over.
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from pymc_dp.numerics.compiled import cached_jit
 
 GRADIENT_LEVELS = 2**20 + 2**10
 """Whole numbers between zero and the bound on a gradient's length; public, like ``LEVELS``."""
@@ -35,7 +36,7 @@ FLAGS: dict[str, Any] = {
     "error_model": "numpy",
     "fastmath": {"reassoc", "nsz", "contract", "arcp", "afn"},
 }
-_jit = numba.njit(cache=True, **FLAGS)
+_jit = cached_jit(**FLAGS)
 _ONE, _NONE, _LARGE = np.float32(1.0), np.float32(0.0), np.float32(1e38)
 _TOP = np.float32(1.001)  # no component is larger after clipping
 _ANCHOR = np.float32(12.0)  # floats next to it are 2**-20 apart

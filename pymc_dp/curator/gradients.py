@@ -26,7 +26,7 @@ from pymc_dp.curator.gradient_kernels import (
 from pymc_dp.curator.likelihood import RecordLikelihood, rebuilt
 from pymc_dp.curator.predictors import Entries, find_entries
 from pymc_dp.curator.value_gradient import make_value_total
-from pymc_dp.numerics.compiled import joined_key
+from pymc_dp.numerics.compiled import graph_key, joined_key
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -71,10 +71,10 @@ class RecordGradients:
     Notes
     -----
     Where parameters meet the records elementwise or in linear predictors
-    (:mod:`pymc_dp.curator.predictors`), a record's gradient costs no more than in plain reverse mode, and where it is a score times a
-    row of covariates it is never made. Otherwise one vectorised forward-mode pass gives the
-    gradients. Records are worked through in blocks, so that memory does not grow with their number
-    times the number of coordinates.
+    (:mod:`pymc_dp.curator.predictors`), a record's gradient costs no more than in plain reverse
+    mode, and where it is a score times a row of covariates it is never made. Otherwise one
+    vectorised forward-mode pass gives the gradients. Records are worked through in blocks, so that
+    memory does not grow with their number times the number of coordinates.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class RecordGradients:
             functions = [self._record, self._slopes]
             pieces, slopes = (function.vm.jit_fn for function in functions)
             shape = (len(self.likelihood.data), self._n_values, self.size)
-            key = joined_key(f"values {shape}", functions)
+            key = joined_key([make_value_total], graph_key(functions), str(shape))
             self._made[self.size] = make_value_total(pieces, slopes, *shape, key=key)
         return self._made[self.size]
 

@@ -2,14 +2,14 @@
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_dp.accounting.noise import LEVELS
+from pymc_dp.numerics.compiled import cached_jit
 
 # reassociation lets the loops below be vectorised; sums of whole numbers are exact in any order
-_jit = numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "nsz"})
+_jit = cached_jit(error_model="numpy", fastmath={"reassoc", "nsz"})
 _TOP = float(LEVELS)
 _BLOCK = 4096  # 2**12 values of at most 2**32 add up exactly in a float
 
@@ -70,6 +70,7 @@ def clipped_total(new: NDArray[np.float64], old: NDArray[np.float64], bound: flo
     >>> import numpy as np
     >>> from pymc_dp.curator.penalty_kernels import clipped_total
     >>> from pymc_dp.accounting.noise import LEVELS
+    from pymc_dp.numerics.compiled import cached_jit
     >>> clipped_total(np.array([0.25, 9.0, np.nan]), np.zeros(3), bound=1.0) / LEVELS
     0.25
     """

@@ -1,16 +1,19 @@
-"""Compile kernels once for all processes, under a key made of the whole package's source.
+"""Compile once for all processes, under keys made of the code that is compiled.
 
 numba's own cache looks at the file of a function alone, and keeps what was compiled when a function
-that it calls in another file has changed: after an upgrade in place old code would go on running.
-PyTensor's cache takes a key instead.
+that it calls in another file, or a constant that it takes from there, has changed: after an upgrade
+in place old code would go on running. PyTensor's cache takes a key instead. Ours is made of a
+module and of all modules of this package that it imports, without comments and docstrings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import ast
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import numba
@@ -19,13 +22,82 @@ from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 
 __all__ = ["cached_jit", "graph_key", "jit", "joined_key", "source_key"]
 
+_PACKAGE = __name__.partition(".")[0]
+
 
 @cache
-def source_key() -> str:
-    """Name the version of the compiled code of this package by its source."""
-    root = Path(__file__).parents[1]
-    files = sorted([*root.glob("kernels/*.py"), *root.glob("mechanisms/*.py")])
-    return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+def source_key(*modules: str) -> str:
+    """Name the code of modules, and of all modules of this package that they import.
+
+    Parameters
+    ----------
+    *modules : str
+        Their names.
+
+    Examples
+    --------
+    >>> from pymc_dp.numerics.compiled import source_key
+    >>> source_key("pymc_dp.numerics.nuts") == source_key("pymc_dp.numerics.slice")
+    False
+    """
+    digest = sha256()
+    for name in sorted(_imported(modules)):
+        digest.update(f"{name} {_module(name)[0]}".encode())
+    return digest.hexdigest()
+
+
+def _imported(modules: Iterable[str]) -> set[str]:
+    """Names of modules and of everything they import of this package."""
+    found: set[str] = set()
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(_module(name)[1])
+    return found
+
+
+@cache
+def _module(name: str) -> tuple[str, tuple[str, ...]]:
+    """Hash of a module's code, and the modules of this package that it imports."""
+    path = _path(name)
+    if path is None:
+        raise ValueError(f"{name} is no module of {_PACKAGE}.")
+    tree = ast.parse(path.read_bytes())
+    imports = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
+            if ast.get_docstring(node, clean=False):
+                node.body[:1] = [] if len(node.body) > 1 else [ast.Pass(lineno=1, col_offset=0)]
+        elif isinstance(node, ast.Import):
+            imports += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            inside = [f"{node.module}.{alias.name}" for alias in node.names]
+            imports += [node.module, *(name for name in inside if _path(name))]
+    code = compile(tree, "", "exec", dont_inherit=True)
+    text = "".join(_instructions(code))
+    return sha256(text.encode()).hexdigest(), tuple(name for name in imports if _path(name))
+
+
+def _path(name: str) -> Path | None:
+    """File of a module of this package."""
+    parts = name.split(".")
+    if parts[0] != _PACKAGE:
+        return None
+    base = Path(__file__).parents[1].joinpath(*parts[1:])
+    files = (base.with_suffix(".py"), base / "__init__.py")
+    return next((file for file in files if file.is_file()), None)
+
+
+def _instructions(code: CodeType) -> Iterator[str]:
+    """Tell what code does, not where it is written."""
+    yield f"{code.co_code!r}{code.co_names}{code.co_varnames}{code.co_freevars}"
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield from _instructions(const)
+        else:  # sets have no order of their own
+            yield repr(sorted(const, key=repr) if isinstance(const, frozenset) else const)
 
 
 def graph_key(functions: Sequence[Any]) -> str | None:
@@ -34,17 +106,42 @@ def graph_key(functions: Sequence[Any]) -> str | None:
     return None if None in keys else "".join(str(key) for key in keys)
 
 
-def joined_key(what: str, functions: Sequence[Any]) -> str | None:
-    """Name what this package makes of compiled graphs; None where one cannot be cached."""
-    key = graph_key(functions)
-    return None if key is None else sha256(f"{what} {source_key()} {key}".encode()).hexdigest()
+def joined_key(makers: Iterable[Any], graphs: str | None, what: str = "") -> str | None:
+    """Name what this package makes of compiled graphs.
+
+    Parameters
+    ----------
+    makers : iterable of callable
+        Functions of this package that are joined with the graphs or write what is; those that they
+        close over are found by themselves.
+    graphs : str or None
+        Key of the graphs; None where one cannot be cached.
+    what : str
+        Whatever else tells apart what is made.
+    """
+    if graphs is None:
+        return None
+    modules = {name for maker in makers for name in _modules(maker)}
+    return sha256(f"{what} {source_key(*sorted(modules))} {graphs}".encode()).hexdigest()
+
+
+def _modules(function: Any) -> Iterator[str]:
+    """Modules of this package in which a function, and what it closes over, was written."""
+    function = getattr(function, "py_func", function)
+    if _path(str(function.__module__)):
+        yield function.__module__
+    for cell in function.__closure__ or ():
+        inside = cell.cell_contents
+        for value in inside if isinstance(inside, tuple | list) else [inside]:
+            if hasattr(value, "py_func"):
+                yield from _modules(value)
 
 
 def cached_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Like ``numba.njit(cache=True, **options)``, for functions that call those of other files."""
+    """Like ``numba.njit(cache=True, **options)``, with a key that sees other files."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        CACHED_SRC_FUNCTIONS[function] = source_key()
+        CACHED_SRC_FUNCTIONS[function] = source_key(function.__module__)
         return numba.njit(cache=bool(config.numba__cache), **options)(function)
 
     return decorate

@@ -2,49 +2,93 @@
 
 import importlib
 import pkgutil
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pymc_dp.kernels
+import pytest
 from numba.core.dispatcher import Dispatcher
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 
+import pymc_dp
 from pymc_dp.numerics.compiled import source_key
 
 
-def dispatchers():
-    for info in pkgutil.iter_modules(pymc_dp.kernels.__path__):
-        module = importlib.import_module(f"pymc_dp.kernels.{info.name}")
+def kept():
+    """All functions that numba keeps on disk."""
+    for info in pkgutil.walk_packages(pymc_dp.__path__, "pymc_dp."):
+        if "opendp" in info.name:
+            continue
+        module = importlib.import_module(info.name)
         for function in vars(module).values():
-            if isinstance(function, Dispatcher) and function.py_func.__module__ == module.__name__:
+            if not isinstance(function, Dispatcher):
+                continue
+            own = function.py_func.__module__ == module.__name__
+            if own and type(function._cache).__name__ != "NullCache":
                 yield function.py_func
 
 
-def test_what_calls_other_files_is_keyed_by_the_whole_source():
-    found = 0
-    for function in dispatchers():
-        called = [function.__globals__.get(name) for name in function.__code__.co_names]
-        files = {f.py_func.__module__ for f in called if isinstance(f, Dispatcher)}
-        if files - {function.__module__}:
-            assert CACHED_SRC_FUNCTIONS[function] == source_key(), function
-            found += 1
-    assert found > 10
+def test_what_is_kept_is_keyed_by_its_module_and_what_that_imports():
+    found = list(kept())
+    assert len(found) > 20
+    for function in found:
+        assert CACHED_SRC_FUNCTIONS.get(function) == source_key(function.__module__), function
 
 
-def test_a_change_in_any_kernel_is_another_key(tmp_path):
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory):
+    """Key of a module in a copy of the package with some text in it replaced."""
     root = Path(pymc_dp.__file__).parent
-    for folder in ("kernels", "mechanisms"):
-        (tmp_path / folder).mkdir()
-        for path in (root / folder).glob("*.py"):
-            (tmp_path / folder / path.name).write_bytes(path.read_bytes())
-    code = "from compiled import source_key; print(source_key())"
-    keys = []
-    for line in ("", "# another line\n"):
-        with (tmp_path / "kernels/cholesky.py").open("a") as file:
-            file.write(line)
-        run = subprocess.run(
-            [sys.executable, "-c", code], cwd=tmp_path / "kernels", capture_output=True, check=True
-        )
-        keys.append(run.stdout.decode().strip())
-    assert keys[0] == source_key() != keys[1]
+    code = (
+        "import sys, types; sys.path.insert(0, '.')\n"
+        "for name in ('pymc_dp', 'pymc_dp.numerics'):\n"  # without importing all of it
+        "    sys.modules[name] = types.ModuleType(name)\n"
+        "    sys.modules[name].__path__ = [name.replace('.', '/')]\n"
+        "from pymc_dp.numerics.compiled import source_key; print(source_key(sys.argv[1]))\n"
+    )
+
+    def key(module, path="", old="", new=""):
+        here = tmp_path_factory.mktemp("copy")
+        shutil.copytree(root, here / "pymc_dp", ignore=shutil.ignore_patterns("__pycache__"))
+        if path:
+            text = (here / "pymc_dp" / path).read_text()
+            assert old in text
+            (here / "pymc_dp" / path).write_text(text.replace(old, new))
+        run = [sys.executable, "-c", code, module]
+        return subprocess.run(run, cwd=here, capture_output=True, check=True, text=True).stdout
+
+    return key
+
+
+SLICE = "pymc_dp.numerics.slice"
+
+
+def test_key_is_the_same_in_another_process_and_place(changed):
+    assert changed(SLICE).strip() == source_key(SLICE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"""Cholesky', '"""Another word, and Cholesky'),
+        ("import numpy as np\n", "import numpy as np  # a comment\n\n\n"),
+    ],
+)
+def test_comments_and_docstrings_do_not_count(changed, old, new):
+    assert changed(SLICE, "numerics/cholesky.py", old, new).strip() == source_key(SLICE)
+
+
+def test_code_of_what_is_imported_counts(changed):
+    assert changed(SLICE, "numerics/cholesky.py", "np.sqrt", "np.cbrt").strip() != source_key(SLICE)
+
+
+def test_code_that_is_not_imported_does_not_count(changed):
+    same = changed(SLICE, "numerics/nuts.py", "np.logaddexp", "np.maximum").strip()
+    assert same == source_key(SLICE)
+
+
+def test_constants_of_the_privacy_argument_count(changed):
+    module = "pymc_dp.curator.penalty_kernels"
+    other = changed(module, "accounting/noise.py", "LEVELS = 2**32", "LEVELS = 2**31").strip()
+    assert other != source_key(module)

@@ -8,6 +8,8 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_
 from pytensor.scalar.basic import ScalarOp, upgrade_to_float
 from pytensor.tensor.elemwise import Elemwise
 
+from pymc_dp.numerics.compiled import source_key
+
 __all__ = ["count_quantile"]
 
 
@@ -51,7 +53,7 @@ class CountQuantile(ScalarOp):
 
 @register_funcify_and_cache_key(CountQuantile)
 def _funcify(op: CountQuantile, **kwargs: Any) -> tuple[Any, str]:
-    return numba_njit(_walk), "pymc_dp.CountQuantile.2"
+    return numba_njit(_walk), source_key(__name__)
 
 
 #: ``count_quantile(u, x, cdf, pmf, a, b)``: `cdf` and `pmf` are those at x

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from pymc_dp.analyst.record_gibbs.interweave import Interweaving, interweaving_p
 from pymc_dp.analyst.record_gibbs.parameters import ParameterUpdate
 from pymc_dp.analyst.records import RecordBlock
 from pymc_dp.graph.packing import Packing
-from pymc_dp.numerics.compiled import source_key
+from pymc_dp.numerics.compiled import joined_key
 from pymc_dp.numerics.rounds import Arrays, Part, make_rounds
 
 __all__ = ["Rounds", "Tuning"]
@@ -122,7 +121,8 @@ class Rounds:
         others = [update.part() for update in self.updates]
         if self.interweaving is not None:
             others.append(self.interweaving.part())
-        return make_rounds(moves, others, self._key())
+        key = joined_key([make_rounds, *moves, *others], self._key())
+        return make_rounds(moves, others, key)
 
     def _reaches(self, along: Sequence[Any]) -> bool:
         """Whether parameters and interweaving move all that is known of the records.
@@ -138,13 +138,11 @@ class Rounds:
         return move.which.size >= components and not (move.uniform or self.records.weighted)
 
     def _key(self) -> str | None:
-        """Name of all that is compiled, for the cache on disk; None where a part has no name."""
+        """Name of all graphs in the moves, for the cache on disk; None where one has no name."""
         movers = [self.records, *self.updates, self.interweaving]
         keys = [mover.key() for mover in movers if mover is not None]
         known = [key for key in keys if key is not None]
-        if known != keys:
-            return None
-        return sha256("".join([source_key(), *known]).encode()).hexdigest()
+        return "".join(known) if known == keys else None
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "run"}

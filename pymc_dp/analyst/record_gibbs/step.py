@@ -69,7 +69,8 @@ class RecordGibbs(BlockedStep):
     interweave : bool
         After each sweep, also move the records' parameters together with the records, the
         records' residuals held fixed (:mod:`pymc_dp.analyst.record_gibbs.interweave`), where that
-        is possible: see :func:`~pymc_dp.explain`. Without it the sampler slows down under strong privacy.
+        is possible: see :func:`~pymc_dp.explain`. Without it the sampler slows down under
+        strong privacy.
     rounds : int, optional
         Rounds a draw: sweep over the records, update of the parameters, interweaving. By default
         1, and up to 4 where there are fewer than 300 records, so that rounds cost less than a

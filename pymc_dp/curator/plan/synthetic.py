@@ -18,7 +18,7 @@ from pymc_dp.curator.likelihood import (
     log_prior,
     rebuilt,
 )
-from pymc_dp.numerics.compiled import joined_key
+from pymc_dp.numerics.compiled import graph_key, joined_key
 from pymc_dp.numerics.nuts import ACCEPT, REPORT_SIZE, make_nuts
 from pymc_dp.numerics.nuts_tuning import NUTSTuning
 
@@ -55,7 +55,8 @@ class SyntheticPosterior:
             return -float(value), -gradient
 
         found = minimize(surprise, start, jac=True, method="BFGS")
-        move = make_nuts(density.vm.jit_fn, joined_key("nuts", [density]))
+        key = joined_key([make_nuts], graph_key([density]))
+        move = make_nuts(density.vm.jit_fn, key)
         theta, report = found.x, np.empty(REPORT_SIZE)
         tuning = NUTSTuning.start(theta.size, _TUNE)
         tuning.factor = np.linalg.cholesky(_symmetric(found.hess_inv))

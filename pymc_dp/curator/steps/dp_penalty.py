@@ -77,9 +77,9 @@ class DPPenalty(PenaltyStep):
     -----
     Section 3.1 of Räisä (2020), where the printed :math:`\lambda` must carry the noise, and section
     4.1 for batches (corrected, see :func:`~pymc_dp.curator.penalty_kernels.batch_query`);
-    originally Yıldırım and Ermiş (2019). Coordinates that the likelihood does not depend on, such as
-    hyperparameters, are moved one at a time by ordinary Metropolis steps on the prior, which costs
-    nothing.
+    originally Yıldırım and Ermiş (2019). Coordinates that the likelihood does not depend on, such
+    as hyperparameters, are moved one at a time by ordinary Metropolis steps on the prior, which
+    costs nothing.
 
     Examples
     --------

@@ -12,7 +12,8 @@ free
     it is a constant plus a sum of contributions, one a record.
 
 A rule for a new operation on each record's values belongs in
-:mod:`~pymc_dp.graph.additivity.per_record`, for one that is linear in totals in :mod:`~pymc_dp.graph.additivity.linear`.
+:mod:`~pymc_dp.graph.additivity.per_record`, for one that is linear in totals in
+:mod:`~pymc_dp.graph.additivity.linear`.
 """
 
 from __future__ import annotations

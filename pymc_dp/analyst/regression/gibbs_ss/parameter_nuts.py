@@ -17,7 +17,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import StatisticsBlock
 from pymc_dp.graph.packing import Packing
-from pymc_dp.numerics.compiled import joined_key
+from pymc_dp.numerics.compiled import graph_key, joined_key
 from pymc_dp.numerics.nuts import (
     ACCEPT,
     DIVERGING,
@@ -113,7 +113,8 @@ class ParameterNUTS(WithSamplingState):
     @cached_property
     def run(self) -> Callable[..., None]:
         """One move, numba-compiled."""
-        return make_nuts(self.density.vm.jit_fn, joined_key("nuts", [self.density]))
+        key = joined_key([make_nuts], graph_key([self.density]))
+        return make_nuts(self.density.vm.jit_fn, key)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "run"}
