@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pymc.sampling.mcmc import assign_step_methods
 from pytensor.graph.basic import Constant
 from pytensor.scalar import basic as ps
 from pytensor.tensor.basic import Alloc
@@ -23,6 +22,7 @@ from pymc_dp.analyst.regression.distribution import RegressionStatisticsRV
 from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import latent_statistics
 from pymc_dp.analyst.regression.normal_x.wishart import CrossProductRV, GramRV
 from pymc_dp.analyst.release import Release, releases
+from pymc_dp.compat import assign_step_methods
 from pymc_dp.graph.additivity import NotAdditiveError, direct_inputs
 from pymc_dp.graph.sensitivity import Sensitivity, check_declared, derive_sensitivity
 from pymc_dp.mechanisms import Mechanism

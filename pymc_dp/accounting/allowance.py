@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.accounting.budget import Neighbours, PrivacyBudget, record_weight
+from pymc_dp.accounting.budget import PrivacyBudget, record_weight
 from pymc_dp.accounting.composition import GaussianQueries
 from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.accounting.ledger import Ledger
+from pymc_dp.types import Neighbours
 
 
 class PrivacySpent(tuple[float, float]):

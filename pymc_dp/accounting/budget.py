@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Sequence
-from typing import Literal
 
 from pymc_dp.accounting.composition import (
     Accountant,
@@ -14,8 +13,7 @@ from pymc_dp.accounting.composition import (
 from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from pymc_dp.accounting.ledger import Ledger
-
-Neighbours = Literal["substitute", "add_remove"]
+from pymc_dp.types import Neighbours
 
 
 def record_weight(neighbours: Neighbours) -> int:

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor
-from pymc.distributions.distribution import SymbolicRandomVariable, _support_point
-from pymc.logprob.abstract import _logprob
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.compat import SymbolicRandomVariable, logprob_rules, support_point_rules
 from pymc_dp.mechanisms import Mechanism
 
 __all__ = ["PrivatizedRV", "Release", "releases"]
@@ -49,7 +48,7 @@ class PrivatizedRV(SymbolicRandomVariable):
         return op.make_node(rng, statistic).outputs[1]
 
 
-@_logprob.register(PrivatizedRV)
+@logprob_rules.register(PrivatizedRV)
 def _privatized_logprob(
     op: PrivatizedRV, values: Sequence[TensorVariable], *inputs: Any, **kwargs: Any
 ) -> TensorVariable:
@@ -57,7 +56,7 @@ def _privatized_logprob(
     return op.mechanism.logp(value, inputs[1])
 
 
-@_support_point.register(PrivatizedRV)
+@support_point_rules.register(PrivatizedRV)
 def _privatized_support_point(
     op: PrivatizedRV, rv: TensorVariable, rng: Variable, statistic: TensorVariable
 ) -> TensorVariable:

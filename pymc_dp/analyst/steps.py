@@ -1,10 +1,9 @@
 """The analyst's samplers, offered to ``pm.sample``, which asks each what it is good for."""
 
-from pymc.step_methods import STEP_METHODS
-
 from pymc_dp.analyst.record_gibbs.step import RecordGibbs
 from pymc_dp.analyst.regression.gibbs_ss.step import GibbsSS
 from pymc_dp.analyst.regression.normal_x.step import NormalX
+from pymc_dp.compat import STEP_METHODS
 
 __all__ = ["GibbsSS", "NormalX", "RecordGibbs"]
 

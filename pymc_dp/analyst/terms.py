@@ -7,12 +7,12 @@ from typing import Any
 
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.traversal import io_toposort
 from pytensor.tensor.basic import MakeVector, ScalarFromTensor
 from pytensor.tensor.math import All
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.compat import CheckParameterValue
 from pymc_dp.graph.additivity import Additive, NotAdditiveError, form_of
 
 __all__ = ["own_log_density", "per_record_term", "variable_term"]

@@ -7,7 +7,9 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 
-from pymc_dp.curator.likelihood import FlatSpace, Variable, Vector, compile_gradient
+from pymc_dp.compat import jit_function
+from pymc_dp.curator.likelihood import FlatSpace, compile_gradient
+from pymc_dp.types import Variable, Vector
 
 
 class Force:
@@ -21,7 +23,7 @@ class Force:
 
     def __call__(self, theta: Vector, likelihood: Vector) -> Vector:
         """Gradient of the log-density."""
-        return self.function.vm.jit_fn(theta, likelihood)[0]
+        return jit_function(self.function)(theta, likelihood)[0]
 
 
 def compile_force(

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_dp.numerics.compiled import cached_jit
+from pymc_dp.types import Matrix, Vector
 
 GRADIENT_LEVELS = 2**20 + 2**10
 """Whole numbers between zero and the bound on a gradient's length; public, like ``LEVELS``."""
@@ -42,8 +43,6 @@ _TOP = np.float32(1.001)  # no component is larger after clipping
 _ANCHOR = np.float32(12.0)  # floats next to it are 2**-20 apart
 ANCHOR_BITS = int(_ANCHOR.view(np.int32))
 
-Matrix = NDArray[np.float64]
-Vector = NDArray[np.float64]
 Single = NDArray[np.float32]
 """Precision of a record's gradient: enough for a proposal, at half the memory and time."""
 

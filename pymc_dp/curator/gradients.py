@@ -15,6 +15,7 @@ from pytensor.scalar import ScalarType
 from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import Elemwise
 
+from pymc_dp.compat import jit_function
 from pymc_dp.curator.gradient_kernels import (
     BLOCK,
     MOST_COORDINATES,
@@ -27,10 +28,7 @@ from pymc_dp.curator.likelihood import RecordLikelihood, rebuilt
 from pymc_dp.curator.predictors import Entries, find_entries
 from pymc_dp.curator.value_gradient import make_value_total
 from pymc_dp.numerics.compiled import graph_key, joined_key
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Variable = Any  # of a PyTensor graph
+from pymc_dp.types import Matrix, Variable, Vector
 
 _BLOCK_BYTES = 2**19  # of a block's gradients: stays in the processor's cache
 _MOST_PRODUCTS = 64  # of single values and coordinates that are written out in one loop
@@ -212,7 +210,7 @@ class RecordGradients:
         """Join records' pieces, slopes and clipping; once for every number of coordinates."""
         if self.size not in self._made:
             functions = [self._record, self._slopes]
-            pieces, slopes = (function.vm.jit_fn for function in functions)
+            pieces, slopes = (jit_function(function) for function in functions)
             shape = (len(self.likelihood.data), self._n_values, self.size)
             key = joined_key([make_value_total], graph_key(functions), str(shape))
             self._made[self.size] = make_value_total(pieces, slopes, *shape, key=key)

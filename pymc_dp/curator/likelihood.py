@@ -13,7 +13,6 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
-from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
@@ -22,10 +21,9 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.shape import SpecifyShape
 
+from pymc_dp.compat import CheckParameterValue
 from pymc_dp.graph.additivity import NotAdditiveError, PerRecord, per_record_forms
-
-Vector = NDArray[np.float64]
-Variable = Any  # of a PyTensor graph
+from pymc_dp.types import Variable, Vector
 
 
 class FlatSpace:

@@ -19,8 +19,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 
 from pymc_dp.curator.likelihood import rebuilt
 from pymc_dp.graph.additivity import NotAdditiveError, PerRecord, per_record_forms
-
-Variable = Any  # of a PyTensor graph
+from pymc_dp.types import Variable
 
 
 class Entries(NamedTuple):

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pymc as pm
-from pymc.sampling.parallel import ParallelSamplingError
 from xarray import DataTree
 
 from pymc_dp.accounting.errors import ConfidentialDataWarning, PrivacyError
+from pymc_dp.compat import ParallelSamplingError
 from pymc_dp.curator.likelihood import is_public
 from pymc_dp.curator.steps.base import CuratorStep, curated_models, privacy_spent
 

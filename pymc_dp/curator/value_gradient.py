@@ -7,8 +7,8 @@ from typing import Any
 
 import numba
 import numpy as np
-from pytensor.link.numba.cache import compile_numba_function_src
 
+from pymc_dp.compat import compile_numba_function_src
 from pymc_dp.curator.gradient_kernels import (
     ANCHOR_BITS,
     BLOCK,

@@ -6,16 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pymc_dp.accounting.budget import Neighbours
 from pymc_dp.analyst.regression.statistics import StatisticsLayout
 from pymc_dp.graph.sensitivity import Sensitivity
 from pymc_dp.holder.regression_sensitivity import box_sensitivity, norm_sensitivity
+from pymc_dp.types import Array, Neighbours
 
 __all__ = ["BoxBounds", "NormBounds"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

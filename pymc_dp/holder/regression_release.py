@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from pymc_dp.accounting.budget import Neighbours, record_weight
+from pymc_dp.accounting.budget import record_weight
 from pymc_dp.analyst.regression.normal_x.holders import holder_layout
 from pymc_dp.analyst.regression.statistics import StatisticsLayout, regression_statistics
 from pymc_dp.graph.sensitivity import Sensitivity
@@ -18,10 +18,10 @@ from pymc_dp.holder.bounds import BoxBounds, NormBounds
 from pymc_dp.holder.regression_sensitivity import averaged_sensitivity
 from pymc_dp.mechanisms import Gaussian, Laplace
 from pymc_dp.mechanisms.base import positive
+from pymc_dp.types import Array, Neighbours
 
 __all__ = ["RegressionRelease", "regression_release"]
 
-Array = NDArray[np.float64]
 
 #: share of the statistics' sensitivity that each count takes: two of them add 1 % to the noise
 COUNT_SHARE = 0.1

@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
-from pymc_dp.accounting.budget import Neighbours, record_weight
+from pymc_dp.accounting.budget import record_weight
 from pymc_dp.analyst.regression.statistics import PARTS, StatisticsLayout
 from pymc_dp.graph.sensitivity import Sensitivity
 from pymc_dp.mechanisms.base import positive
+from pymc_dp.types import Array, Neighbours
 
 __all__ = ["averaged_sensitivity", "box_sensitivity", "norm_sensitivity"]
-
-Array = NDArray[np.float64]
 
 
 def box_sensitivity(

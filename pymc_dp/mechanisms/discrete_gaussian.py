@@ -13,6 +13,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.accounting.renyi import zcdp_rho
+from pymc_dp.compat import numba_core_rv_funcify
 from pymc_dp.mechanisms.additive import IntegerNoise
 from pymc_dp.mechanisms.calibration import GaussianCalibration
 from pymc_dp.mechanisms.exact_sampling import discrete_gaussian
@@ -118,15 +119,11 @@ class DiscreteGaussianRV(RandomVariable):
         return _draw_all(rng, flat).reshape(shape)
 
 
-def _register_with_numba() -> None:
-    from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
-
-    @numba_core_rv_funcify.register(DiscreteGaussianRV)
-    def _core(op: Any, node: Any) -> Any:
-        return _draw_one
+@numba_core_rv_funcify.register(DiscreteGaussianRV)
+def _draw_in_numba(op: Any, node: Any) -> Any:
+    return _draw_one
 
 
-_register_with_numba()
 _discrete_gaussian_rv = DiscreteGaussianRV()
 
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import numba
 from pytensor.configdefaults import config
-from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
+
+from pymc_dp.compat import CACHED_SRC_FUNCTIONS, jit_function
 
 __all__ = ["cached_jit", "graph_key", "jit", "joined_key", "source_key"]
 
@@ -102,7 +103,7 @@ def _instructions(code: CodeType) -> Iterator[str]:
 
 def graph_key(functions: Sequence[Any]) -> str | None:
     """Name compiled graphs as PyTensor's cache does; None where one cannot be cached."""
-    keys = [CACHED_SRC_FUNCTIONS.get(function.vm.jit_fn.py_func) for function in functions]
+    keys = [CACHED_SRC_FUNCTIONS.get(jit_function(function).py_func) for function in functions]
     return None if None in keys else "".join(str(key) for key in keys)
 
 

@@ -4,12 +4,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_dp.numerics.compiled import cached_jit
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+from pymc_dp.types import Matrix, Vector
 
 
 class Trajectory(NamedTuple):

@@ -1,13 +1,11 @@
 """Laplace noise as a normal with a random variance."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_dp.numerics.compiled import cached_jit
+from pymc_dp.types import Array
 
 __all__ = ["laplace_variances"]
-
-Array = NDArray[np.float64]
 
 
 @cached_jit()

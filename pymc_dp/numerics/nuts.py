@@ -8,8 +8,8 @@ from typing import Any
 
 import numba
 import numpy as np
-from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 
+from pymc_dp.compat import CACHED_SRC_FUNCTIONS
 from pymc_dp.numerics.rounds import inner_cached
 
 __all__ = ["ACCEPT", "DIVERGING", "DOUBLINGS", "LEAPS", "LOG_DENSITY", "REPORT_SIZE", "make_nuts"]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_dp.numerics.dual_averaging import DualAveraging
+from pymc_dp.types import Array
 
 __all__ = ["NUTSTuning"]
 
-Array = NDArray[np.float64]
 
 #: shares of tuning after which the shape is learned anew, each time from the draws since the last
 WINDOWS = (0.1, 0.25, 0.45, 0.75)

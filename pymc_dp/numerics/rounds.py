@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 from numpy.typing import NDArray
-from pytensor.link.numba.cache import compile_numba_function_src
 
+from pymc_dp.compat import compile_numba_function_src
 from pymc_dp.numerics.compiled import cached_jit
 
 __all__ = ["Arrays", "Part", "inner", "inner_cached", "make_rounds"]

@@ -11,9 +11,7 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.blocking import PointType
-from pymc.logprob.utils import replace_rvs_by_values
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
@@ -29,6 +27,7 @@ from pymc_dp.analyst.record_gibbs.record_move import make_record_move
 from pymc_dp.analyst.record_gibbs.swaps import Swaps
 from pymc_dp.analyst.record_gibbs.sweep import make_sweep
 from pymc_dp.analyst.records import RecordBlock
+from pymc_dp.compat import inline_ofg_node, jit_function, replace_rvs_by_values
 from pymc_dp.graph.packing import Packing
 from pymc_dp.numerics.compiled import graph_key
 from pymc_dp.numerics.rounds import Part
@@ -119,8 +118,8 @@ class CompiledBlock:
         if self.joint is None:
             sweep = make_sweep(self.densities)
         else:
-            sweep = make_joint_sweep(self.joint.vm.jit_fn)
-        propose, evaluate = self.propose.vm.jit_fn, self.evaluate.vm.jit_fn
+            sweep = make_joint_sweep(jit_function(self.joint))
+        propose, evaluate = jit_function(self.propose), jit_function(self.evaluate)
         moves = [make_record_move(propose, evaluate, sweep)]
         if self.swaps is not None:
             moves.append(self.swaps.part(evaluate, self.densities))

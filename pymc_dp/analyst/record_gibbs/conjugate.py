@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from pymc.blocking import PointType
 from pymc.distributions import transforms
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
-from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import io_toposort
@@ -32,6 +31,7 @@ from pytensor.tensor.random import basic as rvs
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
+from pymc_dp.compat import make_initial_point_fn
 from pymc_dp.graph.packing import Packing
 
 __all__ = ["MOST_NORMAL", "conjugate_family", "possible_families"]

@@ -24,6 +24,7 @@ from pytensor.graph.replace import clone_replace
 
 from pymc_dp.analyst.record_gibbs.residuals import CountRule, Rule, rule_for, takes_uniform
 from pymc_dp.analyst.records import RecordBlock, is_record
+from pymc_dp.compat import jit_function
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.packing import Packing
 from pymc_dp.numerics.compiled import graph_key
@@ -139,5 +140,5 @@ class Interweaving:
 
     def part(self) -> Part:
         """Make the move, numba-compiled."""
-        density, moved = self.density.vm.jit_fn, self.moved.vm.jit_fn
+        density, moved = jit_function(self.density), jit_function(self.moved)
         return make_interweaving(density, moved, self.which, self.times, self.uniform)

@@ -12,6 +12,7 @@ from pymc.vartypes import continuous_types
 from pymc_dp.analyst.record_gibbs.conjugate import MOST_NORMAL, conjugate_family, possible_families
 from pymc_dp.analyst.record_gibbs.conjugate_draws import make_conjugate_draw
 from pymc_dp.analyst.records import is_parent
+from pymc_dp.compat import jit_function
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.packing import Packing
 from pymc_dp.numerics.compiled import graph_key
@@ -113,7 +114,7 @@ class ParameterUpdate:
 
     def part(self) -> Part:
         """Make the update, numba-compiled."""
-        compiled = [function.vm.jit_fn for function in self.functions]
+        compiled = [jit_function(function) for function in self.functions]
         if self.family is None:
             return make_slice(compiled[0], self.where)
         return make_conjugate_draw(self.family, compiled, self.where, self.shape)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
 from pytensor.scalar.basic import ScalarOp, upgrade_to_float
 from pytensor.tensor.elemwise import Elemwise
 
+from pymc_dp.compat import numba_njit, register_funcify_and_cache_key
 from pymc_dp.numerics.compiled import source_key
 
 __all__ = ["count_quantile"]

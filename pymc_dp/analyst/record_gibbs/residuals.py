@@ -16,12 +16,12 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.continuous import WeibullBetaRV
 from pymc.distributions.discrete import DiscreteUniformRV
-from pymc.logprob.abstract import _icdf, _logcdf, _logprob
 from pymc.vartypes import continuous_types
 from pytensor.tensor.random import basic as rvs
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dp.analyst.record_gibbs.quantile import count_quantile
+from pymc_dp.compat import icdf_rules, logcdf_rules, logprob_rules
 
 __all__ = ["CountRule", "Rule", "rule_for", "takes_uniform"]
 
@@ -71,18 +71,18 @@ _ANY = (None, None)
 
 
 def _cdf(op: Any, x: Any, params: Sequence[Any]) -> Any:
-    return pt.exp(_logcdf(op, x, *_ANY, *params))
+    return pt.exp(logcdf_rules(op, x, *_ANY, *params))
 
 
 def _pmf(op: Any, x: Any, params: Sequence[Any]) -> Any:
-    return pt.exp(_logprob(op, [x], *_ANY, *params))
+    return pt.exp(logprob_rules(op, [x], *_ANY, *params))
 
 
 def _through_cdf(op: Any) -> Rule:
     """Keep u = F(x), where PyMC knows the distribution function and its inverse."""
 
     def moved(x: Any, old: Sequence[Any], new: Sequence[Any]) -> Any:
-        return _icdf(op, _cdf(op, x, old), *_ANY, *new)
+        return icdf_rules(op, _cdf(op, x, old), *_ANY, *new)
 
     return moved
 
@@ -209,7 +209,7 @@ def rule_for(rv: Any, moving: Callable[[Any], bool]) -> Rule | CountRule | None:
 def _has_functions(rv: Any) -> bool:
     """Whether PyMC knows the distribution function of a continuous variable, and its inverse."""
     op = rv.owner.op
-    known = type(op) in _logcdf.registry and type(op) in _icdf.registry
+    known = type(op) in logcdf_rules.registry and type(op) in icdf_rules.registry
     if not known or rv.dtype not in continuous_types:
         return False
     signature = getattr(op, "extended_signature", None) or ""

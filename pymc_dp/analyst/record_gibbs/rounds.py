@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from numba.core.errors import NumbaPerformanceWarning
 from numpy.typing import NDArray
 from pymc.blocking import PointType
-from pymc.step_methods.state import DataClassState, dataclass_state
 
 from pymc_dp.analyst.record_gibbs.compiled_block import CompiledBlock
 from pymc_dp.analyst.record_gibbs.interweave import Interweaving, interweaving_plan
 from pymc_dp.analyst.record_gibbs.parameters import ParameterUpdate
 from pymc_dp.analyst.records import RecordBlock
+from pymc_dp.compat import DataClassState, NumbaPerformanceWarning, dataclass_state
 from pymc_dp.graph.packing import Packing
 from pymc_dp.numerics.compiled import joined_key
 from pymc_dp.numerics.rounds import Arrays, Part, make_rounds

@@ -10,7 +10,6 @@ import numpy as np
 import pymc as pm
 from pymc.blocking import PointType, StatsType
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
-from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
@@ -19,6 +18,7 @@ from rich.table import Column
 from pymc_dp.analyst.record_gibbs.parameters import takes
 from pymc_dp.analyst.record_gibbs.rounds import Rounds, Tuning
 from pymc_dp.analyst.records import is_parent, is_record, length_of, record_blocks, record_variables
+from pymc_dp.compat import dataclass_state
 from pymc_dp.graph.additivity import NotAdditiveError, direct_inputs
 
 __all__ = ["RecordGibbs"]

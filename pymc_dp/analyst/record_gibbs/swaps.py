@@ -11,6 +11,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.analyst.record_gibbs.swap_sweep import make_swap_move
 from pymc_dp.analyst.records import RecordBlock
 from pymc_dp.analyst.terms import own_log_density
+from pymc_dp.compat import jit_function
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.packing import Packing
 from pymc_dp.mechanisms.exact import Exact
@@ -55,4 +56,4 @@ class Swaps:
 
     def part(self, evaluate: Callable[..., Any], densities: tuple[Any, ...]) -> Part:
         """Offer every record an exchange with a random partner, numba-compiled."""
-        return make_swap_move(self.evaluate.vm.jit_fn, evaluate, densities, *self.rows)
+        return make_swap_move(jit_function(self.evaluate), evaluate, densities, *self.rows)

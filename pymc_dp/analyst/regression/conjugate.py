@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import arviz as az
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from arviz_base import from_dict
+from numpy.typing import ArrayLike
 from scipy.linalg import lapack
 
 from pymc_dp.analyst.regression.statistics import StatisticsLayout, checked_count
+from pymc_dp.types import Array
 
 __all__ = ["NormalInverseGamma", "NormalInverseWishart", "conjugate_posterior", "nearest_valid"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ def conjugate_posterior(
         raise ValueError("The precision of the prior is not positive definite.")
     xtx, xty, yty = layout.unpack(nearest_valid(statistics, n, layout), n)
     coef, sigma2 = prior.updated(xtx, xty, yty, n).draw(np.random.default_rng(random_seed), draws)
-    return az.from_dict({"posterior": {"coef": coef[None], "sigma2": sigma2[None]}})
+    return from_dict({"posterior": {"coef": coef[None], "sigma2": sigma2[None]}})
 
 
 def nearest_valid(statistics: ArrayLike, n: float, layout: StatisticsLayout) -> Array:

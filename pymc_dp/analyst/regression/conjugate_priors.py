@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor
-from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle
@@ -17,6 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.analyst.regression.conjugate import NormalInverseGamma, NormalInverseWishart
 from pymc_dp.analyst.regression.priors import InverseWishartRV
 from pymc_dp.graph.intervals import ONCE
+from pymc_dp.types import Array
 
 __all__ = [
     "bare",
@@ -27,8 +27,6 @@ __all__ = [
     "normal_inverse_gamma",
     "normal_inverse_wishart",
 ]
-
-Array = NDArray[np.float64]
 
 
 def bare(var: Any) -> Any:

@@ -8,21 +8,23 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous
-from pymc.distributions.distribution import SymbolicRandomVariable
-from pymc.distributions.shape_utils import rv_size_is_none
-from pymc.distributions.transforms import _default_transform
-from pymc.pytensorf import normalize_rng_param
 from pymc.vartypes import discrete_types
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.regression.clt import normal_record, record_moments
 from pymc_dp.analyst.regression.moments import FixedMoments, NormalMoments, as_moments
 from pymc_dp.analyst.regression.normal_x.wishart import CrossProductRV, GramRV
 from pymc_dp.analyst.regression.statistics import StatisticsLayout, checked_count
+from pymc_dp.compat import (
+    SymbolicRandomVariable,
+    default_transform_rules,
+    normalize_rng_param,
+    normalize_size_param,
+    rv_size_is_none,
+)
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.mechanisms import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Mechanism
@@ -206,7 +208,7 @@ def _check_positive(sigma2: TensorVariable) -> None:
     """Refuse an error variance that can be negative, as far as its support or draws tell."""
     op = sigma2.owner.op if sigma2.owner is not None else None
     is_rv = isinstance(op, RandomVariable | SymbolicRandomVariable)
-    positive = not is_rv or _default_transform(op, sigma2) is not None
+    positive = not is_rv or default_transform_rules(op, sigma2) is not None
     if positive:
         try:
             positive = bool(np.all(pm.draw(sigma2, 200, random_seed=1, mode=ONCE) > 0))

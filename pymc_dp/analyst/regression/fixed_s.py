@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import arviz as az
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from arviz_base import from_dict
+from numpy.typing import ArrayLike
 
 from pymc_dp.analyst.regression.conjugate import nearest_valid
 from pymc_dp.analyst.regression.fixed_gram import fixed_gram_chain
@@ -15,10 +15,10 @@ from pymc_dp.analyst.regression.normal_x.gram import Rows, z_terms
 from pymc_dp.analyst.regression.statistics import StatisticsLayout
 from pymc_dp.holder.regression_release import RegressionRelease
 from pymc_dp.mechanisms.base import positive
+from pymc_dp.types import Array
 
 __all__ = ["adassp", "fixed_s", "fixed_s_fast"]
 
-Array = NDArray[np.float64]
 
 NOTE = (
     "X'X is taken to be the nearest positive semidefinite matrix to its release, and its noise is "
@@ -222,6 +222,6 @@ def _normal(mean: ArrayLike, cov: ArrayLike, p: int) -> tuple[Array, Array]:
 
 
 def _tree(posterior: dict[str, Array], **attributes: Any) -> Any:
-    tree = az.from_dict({"posterior": posterior})
+    tree = from_dict({"posterior": posterior})
     tree.posterior.attrs |= {"approximation": NOTE, **attributes}
     return tree

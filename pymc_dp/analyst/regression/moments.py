@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pytensor.graph.basic import Constant, Variable
 
 from pymc_dp.analyst.regression.clt import product_covariance
 from pymc_dp.analyst.regression.statistics import StatisticsLayout, checked_count
+from pymc_dp.types import Array
 
 __all__ = [
     "FixedMoments",
@@ -30,8 +31,6 @@ __all__ = [
     "sample_moments",
     "student_moments",
 ]
-
-Array = NDArray[np.float64]
 
 
 class NormalMoments:

@@ -8,13 +8,17 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous
 from pymc.distributions.dist_math import check_parameters, multigammaln
-from pymc.distributions.distribution import SymbolicRandomVariable
-from pymc.distributions.shape_utils import rv_size_is_none
-from pymc.distributions.transforms import CholeskyCovTransform, _default_transform
-from pymc.pytensorf import normalize_rng_param
+from pymc.distributions.transforms import CholeskyCovTransform
 from pytensor.tensor.linalg import solve_triangular
-from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.compat import (
+    SymbolicRandomVariable,
+    default_transform_rules,
+    normalize_rng_param,
+    normalize_size_param,
+    rv_size_is_none,
+)
 
 __all__ = ["InverseWishart", "InverseWishartRV"]
 
@@ -104,7 +108,7 @@ class InverseWishart(Continuous):
         return check_parameters(log_p, nu > p - 1, msg="nu > p - 1")
 
 
-@_default_transform.register(InverseWishartRV)
+@default_transform_rules.register(InverseWishartRV)
 def _inverse_wishart_transform(op: InverseWishartRV, rv: TensorVariable) -> CholeskyCovTransform:
     n = rv.type.shape[-1]
     return CholeskyCovTransform(n=rv.shape[-1] if n is None else n)

@@ -12,9 +12,10 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.graph.basic import Variable
 
+from pymc_dp.types import Array
+
 __all__ = ["PARTS", "StatisticsLayout", "checked_count", "regression_statistics"]
 
-Array = NDArray[np.float64]
 
 #: X'X, X'y and y'y; a release holds all three, the first two, or the first
 PARTS = ("xx", "xy", "yy")

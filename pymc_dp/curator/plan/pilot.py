@@ -2,19 +2,18 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
-from pymc.model.core import MODEL_MANAGER
 from scipy.optimize import minimize
 
 from pymc_dp.accounting import noise
 from pymc_dp.accounting.budget import PrivacyBudget, record_weight
 from pymc_dp.accounting.composition import GaussianQueries
+from pymc_dp.compat import no_model_context
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.likelihood import (
@@ -24,9 +23,8 @@ from pymc_dp.curator.likelihood import (
     compile_prior_gradient,
 )
 from pymc_dp.curator.plan.scoring import NoScoresError, ScoringStep, SimulatedScores
+from pymc_dp.types import Matrix, Vector
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 Values = dict[str, NDArray[Any]]
 
 _GROWTH = 1.5  # of a gradient's part of the budget over the one before: the way there is cheap
@@ -290,7 +288,7 @@ class _Simulator:
 
     def __call__(self, theta: Vector) -> pm.Model:
         values = dict(zip(self._names, self._values(theta), strict=True))
-        with _no_context():
+        with no_model_context():
             model = self._simulate(values)
         if not isinstance(model, pm.Model):
             raise TypeError(f"simulate= must return a pymc.Model, not {type(model).__name__}.")
@@ -328,13 +326,3 @@ class _Simulator:
                 pass
             end = (theta + end) / 2
         return theta, self.scores(theta)
-
-
-@contextmanager
-def _no_context() -> Iterator[None]:
-    """Leave all models' contexts: a model made in one would become a part of it."""
-    held, MODEL_MANAGER.active_contexts = MODEL_MANAGER.active_contexts, []
-    try:
-        yield
-    finally:
-        MODEL_MANAGER.active_contexts = held

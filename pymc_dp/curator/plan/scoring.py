@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.likelihood import FlatSpace, RecordLikelihood
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+from pymc_dp.types import Matrix, Vector
 
 _QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1.0)  # for the bound
 _RANK = 1e-6  # relative information below which a direction is left to the prior

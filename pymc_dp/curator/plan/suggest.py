@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 from scipy.optimize import minimize
-from scipy.special import ndtr
-from scipy.stats import chi2
+from scipy.special import gammaincinv, ndtr
 
 from pymc_dp.accounting import noise
-from pymc_dp.accounting.budget import Neighbours, PrivacyBudget, record_weight
+from pymc_dp.accounting.budget import PrivacyBudget, record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
 from pymc_dp.curator.likelihood import FlatSpace, RecordLikelihood, compile_prior
 from pymc_dp.curator.penalty_kernels import clipped_count
 from pymc_dp.curator.steps.penalty import PenaltyStep
+from pymc_dp.types import Neighbours
 
 _NORMAL_99 = 2.576  # 99% of normal values lie within this many standard deviations
 
@@ -92,7 +92,8 @@ def suggest(
     draws = max(1, int(moves / chains))
     length = 2.38 / np.sqrt(1 / scale**2 + cost * draws * chains)
     step_size = length / np.sqrt(dim)
-    squares = chi2.ppf((np.arange(1000) + 0.5) / 1000, dim)  # of a proposal's length, in steps
+    # squared length of a proposal, in steps: chi-square
+    squares = 2 * gammaincinv(dim / 2, (np.arange(1000) + 0.5) / 1000)
     accepted = 2 * ndtr(-2.38 / np.sqrt(dim) * np.sqrt(squares) / 2)
     # one less the autocorrelation
     moved = (step_size / scale) ** 2 / 2 * np.mean(accepted * squares) / dim

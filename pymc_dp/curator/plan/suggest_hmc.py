@@ -6,18 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
 
-from pymc_dp.accounting.budget import Neighbours, record_weight
+from pymc_dp.accounting.budget import record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
 from pymc_dp.accounting.noise import LEVELS
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.penalty_kernels import clipped_total, log_acceptance, ratio_scale
 from pymc_dp.curator.plan.synthetic import SyntheticPosterior, covariance
 from pymc_dp.numerics.leapfrog import leapfrog
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+from pymc_dp.types import Matrix, Neighbours, Vector
 
 _TRIALS = 288  # single iterations by which a setting is judged
 _RECORDS = 4000  # synthetic records that are used

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace
 from scipy.optimize import minimize
 
+from pymc_dp.compat import jit_function
 from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.likelihood import (
     FlatSpace,
@@ -21,9 +21,7 @@ from pymc_dp.curator.likelihood import (
 from pymc_dp.numerics.compiled import graph_key, joined_key
 from pymc_dp.numerics.nuts import ACCEPT, REPORT_SIZE, make_nuts
 from pymc_dp.numerics.nuts_tuning import NUTSTuning
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+from pymc_dp.types import Matrix, Vector
 
 _TUNE, _DRAWS, _TARGET_ACCEPT = 500, 4000, 0.9
 
@@ -56,7 +54,7 @@ class SyntheticPosterior:
 
         found = minimize(surprise, start, jac=True, method="BFGS")
         key = joined_key([make_nuts], graph_key([density]))
-        move = make_nuts(density.vm.jit_fn, key)
+        move = make_nuts(jit_function(density), key)
         theta, report = found.x, np.empty(REPORT_SIZE)
         tuning = NUTSTuning.start(theta.size, _TUNE)
         tuning.factor = np.linalg.cholesky(_symmetric(found.hess_inv))

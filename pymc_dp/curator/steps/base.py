@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pymc.step_methods.compound import BlockedStep, CompoundStep, flatten_steps
+from pymc.step_methods.compound import BlockedStep, CompoundStep
 from pymc.util import RandomGenerator, get_random_generator
 
 from pymc_dp.accounting.allowance import Allowance, PrivacySpent
 from pymc_dp.accounting.errors import ConfidentialDataWarning
+from pymc_dp.compat import flatten_steps
 from pymc_dp.curator.likelihood import FlatSpace, RecordLikelihood, compile_prior
 
 curated_models: weakref.WeakSet[pm.Model] = weakref.WeakSet()

@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pymc.blocking import PointType, StatsType
 from pymc.step_methods.compound import Competence, StepMethodState
-from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator
 
 from pymc_dp.accounting import noise
 from pymc_dp.accounting.allowance import Allowance
-from pymc_dp.accounting.budget import Neighbours, PrivacyBudget
+from pymc_dp.accounting.budget import PrivacyBudget
+from pymc_dp.compat import dataclass_state
 from pymc_dp.curator.force import compile_force
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS, MOST_COORDINATES
 from pymc_dp.curator.gradients import RecordGradients
@@ -26,9 +26,7 @@ from pymc_dp.curator.steps.hmc_settings import (
 )
 from pymc_dp.curator.steps.penalty import PenaltyStep
 from pymc_dp.numerics.leapfrog import Trajectory, leapfrog
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+from pymc_dp.types import Matrix, Neighbours, Vector
 
 _FIRST_STEPS = 0.1  # size of a chain's first steps, from which they grow while it is tuned
 

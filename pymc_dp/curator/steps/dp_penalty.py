@@ -4,21 +4,21 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pymc as pm
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pymc.blocking import PointType, StatsType
 from pymc.step_methods.compound import Competence, StepMethodState
-from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator
 
 from pymc_dp.accounting import noise
 from pymc_dp.accounting.allowance import Allowance
-from pymc_dp.accounting.budget import Neighbours, PrivacyBudget
+from pymc_dp.accounting.budget import PrivacyBudget
+from pymc_dp.compat import dataclass_state
 from pymc_dp.curator.penalty_kernels import batch_query, log_acceptance
 from pymc_dp.curator.steps.penalty import NoisyRatio, PenaltyStep
 from pymc_dp.mechanisms.entropy import system_generator
+from pymc_dp.types import Neighbours, Vector
 
 Proposal = Literal["joint", "component", "guided"]
-Vector = NDArray[np.float64]
 
 
 @dataclass_state

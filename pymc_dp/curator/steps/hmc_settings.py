@@ -4,11 +4,10 @@ import math
 
 import numpy as np
 import pymc as pm
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pymc_dp.curator.likelihood import FlatSpace, RecordLikelihood
-
-Matrix = NDArray[np.float64]
+from pymc_dp.types import Matrix
 
 
 def leapfrog_steps(

@@ -3,13 +3,11 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_dp.accounting import noise
 from pymc_dp.curator.penalty_kernels import clipped_total
 from pymc_dp.curator.steps.base import CuratorStep
-
-Vector = NDArray[np.float64]
+from pymc_dp.types import Vector
 
 
 class NoisyRatio(NamedTuple):

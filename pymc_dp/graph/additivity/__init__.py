@@ -22,13 +22,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import io_toposort, walk
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.compat import inline_ofg_node
 from pymc_dp.graph.additivity import indexing as _indexing  # noqa: F401  (registers its rules)
 from pymc_dp.graph.additivity.forms import (
     Additive,

@@ -9,7 +9,6 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from numpy.typing import NDArray
 from pymc.blocking import PointType
 from pymc.pytensorf import compile as pm_compile
 from pytensor.graph.replace import clone_replace
@@ -23,10 +22,9 @@ from pymc_dp.analyst.release import Release, releases
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.mechanisms import Gaussian, Laplace
 from pymc_dp.numerics.normal_mixture import laplace_variances
+from pymc_dp.types import Array
 
 __all__ = ["StatisticsBlock", "latent_statistics"]
-
-Array = NDArray[np.float64]
 
 
 def latent_statistics(model: pm.Model) -> list[TensorVariable]:

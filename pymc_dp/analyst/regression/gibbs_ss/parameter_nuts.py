@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import NDArray
 from pymc.blocking import PointType
-from pymc.step_methods.state import DataClassState, WithSamplingState, dataclass_state
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import StatisticsBlock
+from pymc_dp.compat import DataClassState, WithSamplingState, dataclass_state, jit_function
 from pymc_dp.graph.packing import Packing
 from pymc_dp.numerics.compiled import graph_key, joined_key
 from pymc_dp.numerics.nuts import (
@@ -28,10 +27,9 @@ from pymc_dp.numerics.nuts import (
     make_nuts,
 )
 from pymc_dp.numerics.nuts_tuning import NUTSTuning
+from pymc_dp.types import Array
 
 __all__ = ["ParameterNUTS"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass_state
@@ -114,7 +112,7 @@ class ParameterNUTS(WithSamplingState):
     def run(self) -> Callable[..., None]:
         """One move, numba-compiled."""
         key = joined_key([make_nuts], graph_key([self.density]))
-        return make_nuts(self.density.vm.jit_fn, key)
+        return make_nuts(jit_function(self.density), key)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "run"}

@@ -7,10 +7,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
 from pymc.blocking import PointType, StatsType
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
-from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 from pymc.vartypes import discrete_types
 from pytensor.graph.traversal import ancestors
@@ -20,10 +18,11 @@ from pymc_dp.analyst.regression.conjugate import nearest_valid
 from pymc_dp.analyst.regression.gibbs_ss.conjugate_updates import ConjugateUpdates
 from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import StatisticsBlock, latent_statistics
 from pymc_dp.analyst.regression.gibbs_ss.parameter_nuts import ParameterNUTS
+from pymc_dp.compat import dataclass_state
+from pymc_dp.types import Array
 
 __all__ = ["GibbsSS"]
 
-Array = NDArray[np.float64]
 
 #: how often statistics that no data can have are drawn again before the old ones stay
 _MOST_REDRAWS = 100

@@ -22,10 +22,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_dp.numerics.cholesky import lower_cholesky
 from pymc_dp.numerics.compiled import jit
+from pymc_dp.types import Array
 
 __all__ = [
     "Given",
@@ -36,8 +36,6 @@ __all__ = [
     "matrices",
     "z_terms",
 ]
-
-Array = NDArray[np.float64]
 
 
 class Rows(NamedTuple):

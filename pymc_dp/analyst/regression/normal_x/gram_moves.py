@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_dp.analyst.regression.normal_x.gram import gram_log_density, invert_triangle
 from pymc_dp.numerics.cholesky import lower_cholesky
 from pymc_dp.numerics.compiled import jit
 
 __all__ = ["bartlett", "hamiltonian_move", "whitened", "whitening", "wishart_move"]
-
-Array = NDArray[np.float64]
 
 
 @jit

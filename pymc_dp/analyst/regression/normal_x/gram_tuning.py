@@ -17,10 +17,10 @@ from pymc_dp.analyst.regression.normal_x.iteration import (
     row_moments,
 )
 from pymc_dp.numerics.dual_averaging import DualAveraging
+from pymc_dp.types import Array
 
 __all__ = ["GramTuning"]
 
-Array = NDArray[np.float64]
 
 #: length of a trajectory: a quarter turn where coordinates are standard normal
 TRAJECTORY = 1.6

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
@@ -21,10 +20,9 @@ from pymc_dp.analyst.regression.normal_x.holder_releases import Source, read_rel
 from pymc_dp.analyst.regression.normal_x.iteration import Priors, Releases
 from pymc_dp.analyst.regression.normal_x.wishart import CrossProductRV, GramRV
 from pymc_dp.graph.additivity import direct_inputs
+from pymc_dp.types import Array
 
 __all__ = ["HolderModel", "holder_model", "is_conjugate", "is_statistic"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

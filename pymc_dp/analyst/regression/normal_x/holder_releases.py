@@ -20,10 +20,10 @@ from pymc_dp.analyst.release import Release, releases
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.mechanisms import Gaussian, Laplace
+from pymc_dp.types import Array
 
 __all__ = ["Source", "read_releases"]
 
-Array = NDArray[np.float64]
 
 #: axes of S and of z that run over features
 _AXES = ((1, 2), (1,))

@@ -23,6 +23,7 @@ from pymc_dp.analyst.regression.normal_x.gram_moves import bartlett, hamiltonian
 from pymc_dp.numerics.cholesky import lower_cholesky
 from pymc_dp.numerics.compiled import jit
 from pymc_dp.numerics.normal_mixture import laplace_variances
+from pymc_dp.types import Array
 
 __all__ = [
     "Priors",
@@ -33,8 +34,6 @@ __all__ = [
     "noise_variances",
     "row_moments",
 ]
-
-Array = NDArray[np.float64]
 
 
 class State(NamedTuple):

@@ -7,11 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
 from pymc.blocking import PointType, StatsType
 from pymc.pytensorf import compile as pm_compile
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
-from pymc.step_methods.state import dataclass_state
 from pymc.util import RandomGenerator, get_random_generator
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import explicit_graph_inputs
@@ -27,10 +25,9 @@ from pymc_dp.analyst.regression.normal_x.holder_model import (
     is_statistic,
 )
 from pymc_dp.analyst.regression.normal_x.iteration import State, iterate
+from pymc_dp.compat import dataclass_state
 
 __all__ = ["NormalX"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass_state

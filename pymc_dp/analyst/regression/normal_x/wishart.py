@@ -12,13 +12,17 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pymc.distributions.distribution import SymbolicRandomVariable, _support_point
-from pymc.distributions.transforms import _default_transform
-from pymc.logprob.abstract import _logprob
 from pymc.logprob.transforms import Transform
 from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.compat import (
+    SymbolicRandomVariable,
+    default_transform_rules,
+    logprob_rules,
+    support_point_rules,
+)
 
 __all__ = ["CrossProductRV", "GramRV"]
 
@@ -101,7 +105,7 @@ def _log_gram_jacobian(lower: Any, R: Any, first: int) -> Any:
     return (powers * diagonal).sum() + lower.shape[0] * (p - first) * np.log(2) + by_R
 
 
-@_logprob.register(GramRV)
+@logprob_rules.register(GramRV)
 def _gram_logp(
     op: GramRV, values: Any, rng: Any, n: Any, mean: Any, cov: Any, **kwargs: Any
 ) -> Any:
@@ -121,7 +125,7 @@ def _gram_logp(
     return logp
 
 
-@_support_point.register(GramRV)
+@support_point_rules.register(GramRV)
 def _gram_support_point(op: GramRV, rv: Any, rng: Any, n: Any, mean: Any, cov: Any) -> Any:
     R = rows_factor(mean, cov, op.first)
     return _ones_last(n[:, None, None] * (R @ R.T), op.first)
@@ -180,7 +184,7 @@ class GramTransform(Transform):
         return by_value + constant + _log_gram_jacobian(R @ A, R, self.first)
 
 
-@_default_transform.register(GramRV)
+@default_transform_rules.register(GramRV)
 def _gram_transform(op: GramRV, rv: Any) -> Transform:
     holders, p, _ = rv.type.shape
     return GramTransform(holders, p, op.first)
@@ -225,7 +229,7 @@ def _standardised(z: Any, S: Any, coef: Any, sigma2: Any) -> Any:
     return solve_triangular(pt.linalg.cholesky(S), residual, lower=True)[..., 0] / pt.sqrt(sigma2)
 
 
-@_logprob.register(CrossProductRV)
+@logprob_rules.register(CrossProductRV)
 def _cross_logp(
     op: Any, values: Any, rng: Any, S: Any, coef: Any, sigma2: Any, **kwargs: Any
 ) -> Any:
@@ -235,7 +239,7 @@ def _cross_logp(
     return pt.switch(sigma2 > 0, normal - _log_scale(S, pt.abs(sigma2)), -np.inf)
 
 
-@_support_point.register(CrossProductRV)
+@support_point_rules.register(CrossProductRV)
 def _cross_support_point(op: Any, rv: Any, rng: Any, S: Any, coef: Any, sigma2: Any) -> Any:
     return S @ coef
 
@@ -259,6 +263,6 @@ class ResidualTransform(Transform):
         return _log_scale(inputs[1], inputs[3])
 
 
-@_default_transform.register(CrossProductRV)
+@default_transform_rules.register(CrossProductRV)
 def _cross_transform(op: Any, rv: Any) -> Transform:
     return ResidualTransform()

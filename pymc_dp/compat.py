@@ -1,0 +1,94 @@
+"""Every private or unstable name of PyMC, PyTensor and numba that is used here, and nothing else.
+
+What an upgrade of these breaks, it breaks here: ``tests/test_compat.py`` says which name is gone
+and what it was for. Rules are registries, to which distributions of this package are added.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from numba.core.errors import NumbaPerformanceWarning  # advice on code that PyTensor wrote
+from pymc.distributions.distribution import SymbolicRandomVariable  # variables made of others
+from pymc.distributions.distribution import _support_point as support_point_rules  # starting values
+from pymc.distributions.shape_utils import rv_size_is_none  # size of a random variable
+from pymc.distributions.transforms import (
+    _default_transform as default_transform_rules,  # unconstrained values
+)
+from pymc.initial_point import make_initial_point_fn  # draws of starting points
+from pymc.logprob.abstract import _icdf as icdf_rules  # quantile functions
+from pymc.logprob.abstract import _logcdf as logcdf_rules  # distribution functions
+from pymc.logprob.abstract import _logprob as logprob_rules  # densities
+from pymc.logprob.utils import (
+    CheckParameterValue,  # checks that look at all records
+    replace_rvs_by_values,  # values for some variables only
+)
+from pymc.model.core import MODEL_MANAGER  # models in context
+from pymc.pytensorf import normalize_rng_param  # generator of a random variable
+from pymc.sampling.mcmc import assign_step_methods  # which step pm.sample picks
+from pymc.sampling.parallel import ParallelSamplingError  # a chain that failed elsewhere
+from pymc.step_methods import STEP_METHODS  # steps that pm.sample picks from
+from pymc.step_methods.compound import flatten_steps  # steps inside compound ones
+from pymc.step_methods.state import (
+    DataClassState,  # what a step carries on
+    WithSamplingState,  # parts of a step with a state
+    dataclass_state,  # states that can be copied
+)
+from pytensor.compile.rewriting import inline_ofg_node  # writes nested graphs out
+from pytensor.link.numba.cache import (
+    CACHED_SRC_FUNCTIONS,  # keys of compiled code on disk
+    compile_numba_function_src,  # functions from text
+)
+from pytensor.link.numba.dispatch.basic import (
+    numba_njit,  # numba as PyTensor sets it
+    register_funcify_and_cache_key,  # our operations
+)
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify  # draws in numba
+from pytensor.tensor.random.utils import normalize_size_param  # size of a random variable
+
+__all__ = [
+    "CACHED_SRC_FUNCTIONS",
+    "MODEL_MANAGER",
+    "STEP_METHODS",
+    "CheckParameterValue",
+    "DataClassState",
+    "NumbaPerformanceWarning",
+    "ParallelSamplingError",
+    "SymbolicRandomVariable",
+    "WithSamplingState",
+    "assign_step_methods",
+    "compile_numba_function_src",
+    "dataclass_state",
+    "default_transform_rules",
+    "flatten_steps",
+    "icdf_rules",
+    "inline_ofg_node",
+    "jit_function",
+    "logcdf_rules",
+    "logprob_rules",
+    "make_initial_point_fn",
+    "no_model_context",
+    "normalize_rng_param",
+    "normalize_size_param",
+    "numba_core_rv_funcify",
+    "numba_njit",
+    "register_funcify_and_cache_key",
+    "replace_rvs_by_values",
+    "rv_size_is_none",
+    "support_point_rules",
+]
+
+
+def jit_function(function: Any) -> Any:
+    """Take the numba function out of a compiled PyTensor function."""
+    return function.vm.jit_fn
+
+
+@contextmanager
+def no_model_context() -> Iterator[None]:
+    """Leave all models' contexts: a model made in one would become a part of it."""
+    held, MODEL_MANAGER.active_contexts = MODEL_MANAGER.active_contexts, []
+    try:
+        yield
+    finally:
+        MODEL_MANAGER.active_contexts = held
