@@ -70,7 +70,6 @@ def clipped_total(new: NDArray[np.float64], old: NDArray[np.float64], bound: flo
     >>> import numpy as np
     >>> from pymc_dp.curator.penalty_kernels import clipped_total
     >>> from pymc_dp.accounting.noise import LEVELS
-    from pymc_dp.numerics.compiled import cached_jit
     >>> clipped_total(np.array([0.25, 9.0, np.nan]), np.zeros(3), bound=1.0) / LEVELS
     0.25
     """
