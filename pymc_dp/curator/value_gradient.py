@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 
-from pymc_dp.compat import compile_numba_function_src
 from pymc_dp.curator.gradient_kernels import (
     ANCHOR_BITS,
     BLOCK,
@@ -18,6 +16,7 @@ from pymc_dp.curator.gradient_kernels import (
     rounded,
     shrinkage,
 )
+from pymc_dp.numerics.compiled import join
 
 __all__ = ["make_value_total"]
 
@@ -69,7 +68,6 @@ def make_value_total(
     """
     source = _source(range(n_rows), range(n_values), range(size))
     names = {
-        "__name__": __name__,
         "np": np,
         "slopes_and_values": slopes_and_values,
         "pieces": pieces,
@@ -81,8 +79,8 @@ def make_value_total(
         "ANCHOR_BITS": ANCHOR_BITS,
         "NONE": np.float32(0.0),
     }
-    function = compile_numba_function_src(source, "total", names, cache_key=key)
-    return numba.njit(function, cache=key is not None, **FLAGS)
+    total: Callable[..., Any] = join(source, names, key, **FLAGS)
+    return total
 
 
 def _source(rows: range, values: range, coordinates: range) -> str:

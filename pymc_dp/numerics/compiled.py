@@ -13,15 +13,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 import numba
 from pytensor.configdefaults import config
 
-from pymc_dp.compat import CACHED_SRC_FUNCTIONS, jit_function
+from pymc_dp.compat import (
+    CACHED_SRC_FUNCTIONS,
+    compile_numba_function_src,
+    jit_function,
+)
 
-__all__ = ["cached_jit", "graph_key", "jit", "joined_key", "source_key"]
+__all__ = ["cached_jit", "graph_key", "jit", "join", "joined_key", "source_key"]
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -105,6 +109,45 @@ def graph_key(functions: Sequence[Any]) -> str | None:
     """Name compiled graphs as PyTensor's cache does; None where one cannot be cached."""
     keys = [CACHED_SRC_FUNCTIONS.get(jit_function(function).py_func) for function in functions]
     return None if None in keys else "".join(str(key) for key in keys)
+
+
+def join(
+    written: Callable[..., Any] | str, parts: dict[str, Any], key: str | None, **options: Any
+) -> Any:
+    """Compile a function together with compiled ones that it calls.
+
+    These are put in the place of global names: of what is in a closure numba keeps nothing on disk.
+
+    Parameters
+    ----------
+    written : callable or str
+        A function of Python; or the text of one, where parts or loops are to be written out.
+    parts : dict
+        What it calls, by name.
+    key : str or None
+        Names all of it, see :func:`joined_key`; None for no cache on disk.
+    **options
+        Of :func:`numba.njit`.
+
+    Examples
+    --------
+    >>> import numba
+    >>> from pymc_dp.numerics.compiled import join
+    >>> double = numba.njit(lambda x: 2 * x)
+    >>> join("def more(x): return double(x) + 1", {"double": double}, None)(3)
+    7
+    """
+    if isinstance(written, str):
+        name = written.partition("def ")[2].partition("(")[0]
+        made = compile_numba_function_src(
+            written, name, {"__name__": __name__, **parts}, cache_key=key
+        )
+    else:
+        names = {**written.__globals__, **parts}
+        made = FunctionType(written.__code__, names, written.__name__.lstrip("_"))
+        if key is not None:
+            CACHED_SRC_FUNCTIONS[made] = key
+    return numba.njit(made, cache=key is not None, **options)
 
 
 def joined_key(makers: Iterable[Any], graphs: str | None, what: str = "") -> str | None:

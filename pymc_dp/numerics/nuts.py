@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
-import numba
 import numpy as np
 
-from pymc_dp.compat import CACHED_SRC_FUNCTIONS
+from pymc_dp.numerics.compiled import join
 from pymc_dp.numerics.rounds import inner_cached
 
 __all__ = ["ACCEPT", "DIVERGING", "DOUBLINGS", "LEAPS", "LOG_DENSITY", "REPORT_SIZE", "make_nuts"]
@@ -192,9 +190,5 @@ def make_nuts(density: Callable[..., Any], key: str | None) -> Callable[..., Non
     >>> bool(abs(np.mean(squares) - 2) < 0.3)
     True
     """
-    # not in a closure, of which numba would keep nothing on disk
-    move = FunctionType(_move.__code__, {**globals(), "density": density}, "move")
-    if key is not None:
-        CACHED_SRC_FUNCTIONS[move] = key
-    compiled: Callable[..., None] = numba.njit(cache=key is not None)(move)
+    compiled: Callable[..., None] = join(_move, {"density": density}, key)
     return compiled

@@ -9,8 +9,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_dp.compat import compile_numba_function_src
-from pymc_dp.numerics.compiled import cached_jit
+from pymc_dp.numerics.compiled import cached_jit, join
 
 __all__ = ["Arrays", "Part", "inner", "inner_cached", "make_rounds"]
 
@@ -81,15 +80,15 @@ def make_rounds(
         Names the parts and everything they are made of, for PyTensor's cache on disk; None where
         that is not known.
     """
-    names: dict[str, Any] = {"__name__": __name__, "Arrays": Arrays}
+    names: dict[str, Any] = {"Arrays": Arrays}
     source = _ROUNDS.format(fields=", ".join(Arrays._fields))
     for i, part in enumerate([*record_moves, *others]):
         when = "if sweeping: " if i < len(record_moves) else ""
         source += f"            {when}part_{i}(rng, arrays, tune)\n"
         names[f"part_{i}"] = part
     source += _KEEP
-    function = compile_numba_function_src(source, "rounds", names, cache_key=key)
-    return numba.njit(function, cache=key is not None)
+    rounds: Callable[..., None] = join(source, names, key)
+    return rounds
 
 
 # one flat function: every further layer would be optimised again in full
