@@ -14,7 +14,7 @@ import numpy as np
 import pymc as pm
 
 import pymc_dp as pmdp
-from pymc_dp.curator.likelihood import FlatSpace
+from pymc_dp.graph.vector import FlatSpace
 
 N = 100_000
 RESULTS = Path(__file__).parent / "results"

@@ -109,7 +109,7 @@ def run(model, n, budget, synthetic, point, tune_share):
 def row(tree, found, space, mean, root):
     """Compare draws with the reference, unconstrained."""
     columns = []
-    for name, shape in zip(space.names, space.shapes, strict=True):
+    for name, shape in space.shapes.items():
         logged = name.endswith("_log__")
         values = tree.posterior[name.removesuffix("_log__")].values
         columns.append((np.log(values) if logged else values).reshape(*values.shape[:2], -1))

@@ -18,7 +18,7 @@ import numpy as np
 
 import pymc_dp as pmdp
 from benchmarks._raisa2021_plots import plot_clipping, plot_comparison, plot_posteriors
-from pymc_dp.curator.likelihood import FlatSpace
+from pymc_dp.graph.vector import FlatSpace
 
 N, DELTA, CHAINS, TWINS = 100_000, 1e-6, 4, 4
 RESULTS = Path(__file__).parent / "results"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from pymc_dp.curator.likelihood import FlatSpace
 from pymc_dp.datasets import banana, correlated_gaussian
+from pymc_dp.graph.vector import FlatSpace
 
 
 @pytest.mark.parametrize("problem", [correlated_gaussian(300, 3), banana(300)])

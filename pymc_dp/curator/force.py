@@ -8,7 +8,8 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 
 from pymc_dp.compat import jit_function
-from pymc_dp.curator.likelihood import FlatSpace, compile_gradient
+from pymc_dp.curator.likelihood import compile_gradient
+from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Variable, Vector
 
 
@@ -49,7 +50,7 @@ def compile_force(
     >>> import numpy as np
     >>> import pymc as pm
     >>> from pymc_dp.curator.force import compile_force
-    >>> from pymc_dp.curator.likelihood import FlatSpace
+    >>> from pymc_dp.graph.vector import FlatSpace
     >>> with pm.Model() as model:
     ...     _ = pm.Normal("m", 0, 1, shape=2)
     >>> force = compile_force(model, FlatSpace(model), 2 * np.eye(2), np.array([False, True]))

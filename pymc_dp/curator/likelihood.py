@@ -16,75 +16,14 @@ from numpy.typing import NDArray
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.shape import SpecifyShape
 
 from pymc_dp.compat import CheckParameterValue
 from pymc_dp.graph.additivity import NotAdditiveError, PerRecord, per_record_forms
+from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Variable, Vector
-
-
-class FlatSpace:
-    """The model's unconstrained values as one vector, in the model's own order.
-
-    Parameters
-    ----------
-    model : pymc.Model
-        Its free variables must be continuous.
-    """
-
-    def __init__(self, model: pm.Model) -> None:
-        for rv in model.free_RVs:
-            if rv.dtype.startswith(("int", "uint", "bool")):
-                raise ValueError(
-                    f"{rv.name!r} is discrete: this step moves continuous variables only. "
-                    "Sum it out of the likelihood, or give it a continuous prior."
-                )
-        start = model.initial_point()
-        self.values = list(model.value_vars)
-        self.names = [str(value.name) for value in self.values]
-        self.shapes = [np.shape(start[name]) for name in self.names]
-        ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
-        self.slices = [
-            slice(int(end - np.prod(s)), int(end)) for end, s in zip(ends, self.shapes, strict=True)
-        ]
-        self.size = int(ends[-1])
-        self.start = self.flatten(start)
-
-    def flatten(self, point: dict[str, Any]) -> Vector:
-        """Vector of a PyMC point."""
-        theta = np.empty(self.size)
-        for name, where in zip(self.names, self.slices, strict=True):
-            theta[where] = np.ravel(point[name])
-        return theta
-
-    def unflatten(self, theta: Vector, point: dict[str, Any]) -> dict[str, Any]:
-        """Copy of a PyMC point with the values of a vector."""
-        new = dict(point)
-        for name, where, shape in zip(self.names, self.slices, self.shapes, strict=True):
-            new[name] = theta[where].reshape(shape).astype(point[name].dtype)
-        return new
-
-    def coordinates(self, values: Sequence[Variable]) -> NDArray[np.int64]:
-        """Places of some value variables in the vector."""
-        wanted = set(values)
-        parts = [
-            np.arange(where.start, where.stop)
-            for value, where in zip(self.values, self.slices, strict=True)
-            if value in wanted
-        ]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-
-    def on_vector(self, outputs: Sequence[Variable]) -> tuple[Variable, list[Variable]]:
-        """Graphs over value variables, rewritten over one vector."""
-        theta = pt.dvector("theta")
-        swap = {
-            value: theta[where].reshape(shape).astype(value.dtype)
-            for value, where, shape in zip(self.values, self.slices, self.shapes, strict=True)
-        }
-        return theta, clone_replace(list(outputs), swap, rebuild_strict=False)
 
 
 class RecordLikelihood:

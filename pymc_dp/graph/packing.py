@@ -23,6 +23,8 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.graph.vector import VectorLayout
+
 __all__ = ["Packing"]
 
 
@@ -52,24 +54,21 @@ class Packing:
         self.compile_kwargs = compile_kwargs
         self.record_variables = list(records)
         self.records = [str(model.rvs_to_values[rv].name) for rv in records]
-        self.parameters: dict[str, tuple[int, int, tuple[int, ...]]] = {}
         #: what `given` holds, values of the model or shared variables
         self.inputs: list[Any] = []
         self._point = point
         self._pieces: dict[Any, TensorVariable] = {}
 
-        size = 0
-        for rv in parameters:
-            name, shape = str(model.rvs_to_values[rv].name), np.shape(point[_name(model, rv)])
-            self.parameters[name] = (size, size + int(np.prod(shape)), shape)
-            size = self.parameters[name][1]
+        names = [str(model.rvs_to_values[rv].name) for rv in parameters]
+        self.parameters = VectorLayout({name: np.shape(point[name]) for name in names})
+        self.size = self.parameters.size
         #: rows of the table for every record variable
         self.widths = [np.size(point[name]) // len(point[name]) for name in self.records]
         length = len(point[self.records[0]]) if records else 0
-        self.theta = pt.tensor("theta", shape=(size,), dtype="float64")
+        self.theta = pt.tensor("theta", shape=(self.size,), dtype="float64")
         self.given = pt.dvector("given")
         self.table = pt.tensor("table", shape=(sum(self.widths), length), dtype="float64")
-        self.size, self._given_size = size, 0
+        self._given_size = 0
 
         for rv in parameters:
             value: Any = model.rvs_to_values[rv]
@@ -95,7 +94,7 @@ class Packing:
     def _add_given(self, var: Any) -> None:
         shape = np.shape(_current(var, self._point))
         stop = self._given_size + int(np.prod(shape))
-        piece = _piece(self.given, self._given_size, stop, shape)
+        piece = self.given[self._given_size : stop].reshape(shape)
         self._pieces[var] = piece.astype(var.dtype)
         self.inputs.append(var)
         self._given_size = stop
@@ -117,7 +116,7 @@ class Packing:
 
     def piece(self, theta: TensorVariable, value: Any) -> TensorVariable:
         """Cut the value of a parameter out of a vector like `theta`."""
-        return _piece(theta, *self.parameters[str(value.name)])
+        return self.parameters.piece(theta, str(value.name))
 
     def columns(self, table: TensorVariable, value: Any) -> TensorVariable:
         """Cut the value of a record variable out of a matrix like `table`."""
@@ -143,10 +142,7 @@ class Packing:
 
     def theta_of(self, point: PointType) -> NDArray[np.float64]:
         """Read the parameters of a point; a copy."""
-        theta = np.empty(self.size)
-        for name, (start, stop, shape) in self.parameters.items():
-            theta[start:stop] = point[name].ravel() if shape else point[name]
-        return theta
+        return self.parameters.flatten(point)
 
     def given_of(self, point: PointType) -> NDArray[np.float64]:
         """Read everything else that the compiled functions use."""
@@ -170,9 +166,7 @@ class Packing:
         self, point: PointType, theta: NDArray[np.float64], table: NDArray[np.float64]
     ) -> PointType:
         """Write parameters and records back into a copy of a point."""
-        new = dict(point)
-        for name, (start, stop, shape) in self.parameters.items():
-            new[name] = theta[start:stop].reshape(shape).astype(point[name].dtype, copy=False)
+        new = self.parameters.unflatten(theta, point)
         row = 0
         for name, width in zip(self.records, self.widths, strict=True):
             old = point[name]
@@ -186,11 +180,3 @@ def _current(var: Any, point: PointType) -> Any:
     if isinstance(var, SharedVariable):
         return var.get_value(borrow=True)
     return point[str(var.name)]
-
-
-def _name(model: pm.Model, rv: Any) -> str:
-    return str(model.rvs_to_values[rv].name)
-
-
-def _piece(vector: TensorVariable, start: int, stop: int, shape: tuple[int, ...]) -> Any:
-    return vector[start:stop].reshape(shape) if shape else vector[start]

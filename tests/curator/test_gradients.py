@@ -11,7 +11,8 @@ from pytensor.graph.op import Op
 import pymc_dp as pmdp
 from pymc_dp.curator.gradient_kernels import CLIPPED, GRADIENT_LEVELS
 from pymc_dp.curator.gradients import RecordGradients
-from pymc_dp.curator.likelihood import FlatSpace, RecordLikelihood, compile_prior_gradient
+from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior_gradient
+from pymc_dp.graph.vector import FlatSpace
 from tests.curator.test_likelihood import GROUP, MODELS, REFUSED, N, X, Y
 
 

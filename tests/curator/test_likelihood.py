@@ -5,7 +5,8 @@ import pymc as pm
 import pytest
 
 import pymc_dp as pmdp
-from pymc_dp.curator.likelihood import FlatSpace, RecordLikelihood, compile_prior, is_public
+from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior, is_public
+from pymc_dp.graph.vector import FlatSpace
 
 rng = np.random.default_rng(0)
 N = 30

@@ -128,7 +128,7 @@ class Interweaving:
         graphs = packing.packed([after, table], keep=[proposal, uniform])
         self.density, self.moved = (packing.compiled(inputs, [graph]) for graph in graphs)
         self.uniform = any(takes_uniform(rv) for rv in rules)
-        where = [packing.parameters[str(values[p].name)][:2] for p in parameters]
+        where = [packing.parameters.ends(str(values[p].name)) for p in parameters]
         self.which = np.concatenate([np.arange(*ends) for ends in where])
         self.times = 1 if self.uniform or self.which.size == 1 else MOST_UPDATES
 

@@ -97,7 +97,7 @@ class ParameterUpdate:
     @classmethod
     def of(cls, model: pm.Model, rv: Any, packing: Packing, point: Any) -> ParameterUpdate:
         """Find the update of a parameter and compile what it needs."""
-        start, stop, _ = packing.parameters[str(model.rvs_to_values[rv].name)]
+        start, stop = packing.parameters.ends(str(model.rvs_to_values[rv].name))
         uses = children(model, rv)
         found = conjugate_family(model, rv, uses, packing, point)
         if found is not None:

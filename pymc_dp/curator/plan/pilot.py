@@ -16,13 +16,9 @@ from pymc_dp.accounting.composition import GaussianQueries
 from pymc_dp.compat import no_model_context
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.gradients import RecordGradients
-from pymc_dp.curator.likelihood import (
-    FlatSpace,
-    RecordLikelihood,
-    compile_prior,
-    compile_prior_gradient,
-)
+from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior, compile_prior_gradient
 from pymc_dp.curator.plan.scoring import NoScoresError, ScoringStep, SimulatedScores
+from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Matrix, Vector
 
 Values = dict[str, NDArray[Any]]
@@ -295,8 +291,7 @@ class _Simulator:
         if model is self._model:
             raise ValueError("simulate= returned the model whose records are confidential.")
         own, other = (
-            list(zip(space.names, space.shapes, strict=True))
-            for space in (self._records.space, FlatSpace(model))
+            list(space.shapes.items()) for space in (self._records.space, FlatSpace(model))
         )
         if own != other:
             raise ValueError(

@@ -9,7 +9,8 @@ import pymc as pm
 from numpy.typing import NDArray
 
 from pymc_dp.curator.gradients import RecordGradients
-from pymc_dp.curator.likelihood import FlatSpace, RecordLikelihood
+from pymc_dp.curator.likelihood import RecordLikelihood
+from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Matrix, Vector
 
 _QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1.0)  # for the bound

@@ -11,9 +11,10 @@ from scipy.special import gammaincinv, ndtr
 from pymc_dp.accounting import noise
 from pymc_dp.accounting.budget import PrivacyBudget, record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
-from pymc_dp.curator.likelihood import FlatSpace, RecordLikelihood, compile_prior
+from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior
 from pymc_dp.curator.penalty_kernels import clipped_count
 from pymc_dp.curator.steps.penalty import PenaltyStep
+from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Neighbours
 
 _NORMAL_99 = 2.576  # 99% of normal values lie within this many standard deviations

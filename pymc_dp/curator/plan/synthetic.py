@@ -11,13 +11,13 @@ from scipy.optimize import minimize
 from pymc_dp.compat import jit_function
 from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.likelihood import (
-    FlatSpace,
     RecordLikelihood,
     compile_prior,
     compile_prior_gradient,
     log_prior,
     rebuilt,
 )
+from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.numerics.compiled import graph_key, joined_key
 from pymc_dp.numerics.nuts import ACCEPT, REPORT_SIZE, make_nuts
 from pymc_dp.numerics.nuts_tuning import NUTSTuning

@@ -12,7 +12,8 @@ from pymc.util import RandomGenerator, get_random_generator
 from pymc_dp.accounting.allowance import Allowance, PrivacySpent
 from pymc_dp.accounting.errors import ConfidentialDataWarning
 from pymc_dp.compat import flatten_steps
-from pymc_dp.curator.likelihood import FlatSpace, RecordLikelihood, compile_prior
+from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior
+from pymc_dp.graph.vector import FlatSpace
 
 curated_models: weakref.WeakSet[pm.Model] = weakref.WeakSet()
 """Models whose data is confidential because a curator's step was made for them."""

@@ -6,7 +6,8 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_dp.curator.likelihood import FlatSpace, RecordLikelihood
+from pymc_dp.curator.likelihood import RecordLikelihood
+from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Matrix
 
 
@@ -46,7 +47,7 @@ def check_numbers(clip_grad: float, grad_share: float, grad_scale: float, jitter
 def public_likelihood(public: pm.Model, space: FlatSpace) -> RecordLikelihood:
     """Log-likelihood of public records, over the same vector as that of the confidential ones."""
     own = FlatSpace(public)
-    if (own.names, own.shapes) != (space.names, space.shapes):
+    if list(own.shapes.items()) != list(space.shapes.items()):
         raise ValueError(
             f"public= must have the same variables as the model, {space.names}, not {own.names}."
         )

@@ -12,8 +12,8 @@ import pymc_dp as pmdp
 from pymc_dp.accounting import gaussian_mu, noise
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.gradients import RecordGradients
-from pymc_dp.curator.likelihood import FlatSpace
 from pymc_dp.curator.plan.scoring import SimulatedScores
+from pymc_dp.graph.vector import FlatSpace
 
 N = 20_000
 FEW_STEPS = pytest.mark.filterwarnings("ignore:The last steps still disagree")

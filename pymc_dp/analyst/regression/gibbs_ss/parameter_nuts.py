@@ -100,7 +100,7 @@ class ParameterNUTS(WithSamplingState):
         self.density = self.packing.compiled(inputs, [log_density, gradient])
         #: where coefficients lie in theta whose signs may be turned
         self.signed = [
-            self.packing.parameters[str(model.rvs_to_values[rv].name)][:2]
+            self.packing.parameters.ends(str(model.rvs_to_values[rv].name))
             for rv in parameters
             if collapsed
             and any(rv is block.params[1] for block in blocks)
