@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pymc_dp.mechanisms.entropy import system_normal
+from pymc_dp.numerics.entropy import system_normal
 
 LEVELS = 2**32
 """Whole numbers between zero and a clip bound; public, the same for every data set."""

@@ -22,7 +22,7 @@ from pymc_dp.mechanisms.base import (
     warn_floating_point,
 )
 from pymc_dp.mechanisms.custom import cannot_draw
-from pymc_dp.mechanisms.entropy import system_uniform
+from pymc_dp.numerics.entropy import system_uniform
 
 __all__ = ["ExponentialMechanism", "KNormGradient"]
 

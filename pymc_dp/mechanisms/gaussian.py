@@ -16,7 +16,7 @@ from pymc_dp.accounting.gaussian import gaussian_sigma
 from pymc_dp.mechanisms.additive import AdditiveNoise
 from pymc_dp.mechanisms.base import warn_floating_point
 from pymc_dp.mechanisms.calibration import GaussianCalibration
-from pymc_dp.mechanisms.entropy import system_normal
+from pymc_dp.numerics.entropy import system_normal
 
 __all__ = ["Gaussian"]
 

@@ -14,7 +14,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.mechanisms.additive import AdditiveNoise
 from pymc_dp.mechanisms.base import warn_floating_point
 from pymc_dp.mechanisms.calibration import LaplaceCalibration
-from pymc_dp.mechanisms.entropy import system_uniform
+from pymc_dp.numerics.entropy import system_uniform
 
 __all__ = ["Laplace"]
 

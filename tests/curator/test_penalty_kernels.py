@@ -14,7 +14,7 @@ from pymc_dp.curator.penalty_kernels import (
     clipped_total,
     log_acceptance,
 )
-from pymc_dp.mechanisms.entropy import system_normal
+from pymc_dp.numerics.entropy import system_normal
 
 values = st.one_of(
     st.floats(-50, 50), st.sampled_from([np.nan, np.inf, -np.inf, 1e308, -1e308, 0.0])

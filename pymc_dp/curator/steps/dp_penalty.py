@@ -15,7 +15,7 @@ from pymc_dp.accounting.budget import PrivacyBudget
 from pymc_dp.compat import dataclass_state
 from pymc_dp.curator.penalty_kernels import batch_query, log_acceptance
 from pymc_dp.curator.steps.penalty import NoisyRatio, PenaltyStep
-from pymc_dp.mechanisms.entropy import system_generator
+from pymc_dp.numerics.entropy import system_generator
 from pymc_dp.types import Neighbours, Vector
 
 Proposal = Literal["joint", "component", "guided"]
