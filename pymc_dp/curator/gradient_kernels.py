@@ -18,24 +18,37 @@ loop of its own for what is left over.
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-GRADIENT_LEVELS = 2**20 + 2**10
-"""Whole numbers between zero and the bound on a gradient's length; public, like ``LEVELS``."""
-MOST_COORDINATES = 2**14
-BLOCK = 1024
-"""Records whose gradients stay in the fastest cache, and whose levels add up in 32 bits."""
-CLIPPED = 2**20 / GRADIENT_LEVELS
-"""Length that gradients are clipped to, in bounds."""
+from pymc_dp.accounting.levels import BLOCK, CLIPPED, GRADIENT_LEVELS, MOST_COORDINATES
+from pymc_dp.numerics.compiled import cached_jit
+
+__all__ = [
+    "ANCHOR_BITS",
+    "BLOCK",
+    "CLIPPED",
+    "FLAGS",
+    "GRADIENT_LEVELS",
+    "MOST_COORDINATES",
+    "Matrix",
+    "Single",
+    "Vector",
+    "clipped_entry_total",
+    "clipped_gradient_total",
+    "clipped_score_total",
+    "column_lengths",
+    "is_usable",
+    "rounded",
+    "shrinkage",
+]
 
 # sums of whole numbers are exact in any order; approximate reciprocals and roots are allowed for
 FLAGS: dict[str, Any] = {
     "error_model": "numpy",
     "fastmath": {"reassoc", "nsz", "contract", "arcp", "afn"},
 }
-_jit = numba.njit(cache=True, **FLAGS)
+_jit = cached_jit(**FLAGS)
 _ONE, _NONE, _LARGE = np.float32(1.0), np.float32(0.0), np.float32(1e38)
 _TOP = np.float32(1.001)  # no component is larger after clipping
 _ANCHOR = np.float32(12.0)  # floats next to it are 2**-20 apart
@@ -259,8 +272,7 @@ def clipped_score_total(
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_dp.curator.gradient_kernels import clipped_score_total, column_lengths
-    >>> from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
+    >>> from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS, clipped_score_total, column_lengths
     >>> columns = np.array([[3.0, 0.1], [4.0, 0.0]], dtype="float32")
     >>> total = clipped_score_total(np.array([-2.0, 1.0]), columns, column_lengths(columns), 1.0)
     >>> np.round(total / GRADIENT_LEVELS, 2)

@@ -1,8 +1,9 @@
 """Compile kernels once for all processes, under a key made of the whole package's source.
 
 numba's own cache looks at the file of a function alone, and keeps what was compiled when a function
-that it calls in another file has changed: after an upgrade in place old code would go on running.
-PyTensor's cache takes a key instead.
+that it calls or a constant that it uses in another file has changed: after an upgrade in place old
+code would go on running, with an old clip bound under new noise for one. PyTensor's cache takes a
+key instead. Kernels use nothing of this package that is not under that key.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def joined_key(what: str, functions: Sequence[Any]) -> str | None:
 
 
 def cached_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Like ``numba.njit(cache=True, **options)``, for functions that call those of other files."""
+    """Like ``numba.njit(cache=True, **options)``, but keyed by the source of all kernels."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         CACHED_SRC_FUNCTIONS[function] = source_key()

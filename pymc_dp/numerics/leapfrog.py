@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from pymc_dp.numerics.compiled import cached_jit
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -74,7 +75,7 @@ def leapfrog(
     return Trajectory(theta, displacement, momentum, bool(np.all(np.isfinite(momentum))))
 
 
-@numba.njit(cache=True)
+@cached_jit()
 def _advance(
     start: Vector,
     basis: Matrix,

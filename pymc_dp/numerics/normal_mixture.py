@@ -1,15 +1,16 @@
 """Laplace noise as a normal with a random variance."""
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from pymc_dp.numerics.compiled import cached_jit
 
 __all__ = ["laplace_variances"]
 
 Array = NDArray[np.float64]
 
 
-@numba.njit(cache=True)
+@cached_jit()
 def laplace_variances(rng: np.random.Generator, residual: Array, scale: Array) -> Array:
     r"""Draw the variances of Laplace noise, given the noise itself.
 
