@@ -21,16 +21,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_dp.accounting.levels import BLOCK, CLIPPED, GRADIENT_LEVELS, MOST_COORDINATES
 from pymc_dp.numerics.compiled import cached_jit
 from pymc_dp.types import Matrix, Vector
 
-GRADIENT_LEVELS = 2**20 + 2**10
-"""Whole numbers between zero and the bound on a gradient's length; public, like ``LEVELS``."""
-MOST_COORDINATES = 2**14
-BLOCK = 1024
-"""Records whose gradients stay in the fastest cache, and whose levels add up in 32 bits."""
-CLIPPED = 2**20 / GRADIENT_LEVELS
-"""Length that gradients are clipped to, in bounds."""
+__all__ = [
+    "ANCHOR_BITS",
+    "BLOCK",
+    "CLIPPED",
+    "FLAGS",
+    "GRADIENT_LEVELS",
+    "MOST_COORDINATES",
+    "Single",
+    "clipped_entry_total",
+    "clipped_gradient_total",
+    "clipped_score_total",
+    "column_lengths",
+    "is_usable",
+    "rounded",
+    "shrinkage",
+]
 
 # sums of whole numbers are exact in any order; approximate reciprocals and roots are allowed for
 FLAGS: dict[str, Any] = {
@@ -259,8 +269,8 @@ def clipped_score_total(
     Examples
     --------
     >>> import numpy as np
+    >>> from pymc_dp.accounting.levels import GRADIENT_LEVELS
     >>> from pymc_dp.curator.gradient_kernels import clipped_score_total, column_lengths
-    >>> from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
     >>> columns = np.array([[3.0, 0.1], [4.0, 0.0]], dtype="float32")
     >>> total = clipped_score_total(np.array([-2.0, 1.0]), columns, column_lengths(columns), 1.0)
     >>> np.round(total / GRADIENT_LEVELS, 2)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_dp.accounting.noise import LEVELS
+from pymc_dp.accounting.levels import LEVELS
 from pymc_dp.numerics.compiled import cached_jit
 
 # reassociation lets the loops below be vectorised; sums of whole numbers are exact in any order
@@ -69,7 +69,7 @@ def clipped_total(new: NDArray[np.float64], old: NDArray[np.float64], bound: flo
     --------
     >>> import numpy as np
     >>> from pymc_dp.curator.penalty_kernels import clipped_total
-    >>> from pymc_dp.accounting.noise import LEVELS
+    >>> from pymc_dp.accounting.levels import LEVELS
     >>> clipped_total(np.array([0.25, 9.0, np.nan]), np.zeros(3), bound=1.0) / LEVELS
     0.25
     """
@@ -147,8 +147,10 @@ def batch_query(
     left_out = 1 - size / n_records
     half_variance = scale**2 * left_out * size / (size - 1) * deviations / 2
     sensitivity = 2 * scale + 2 * scale**2 * left_out
-    # the last factor covers the rounding of floats, which here are not whole numbers
-    return BatchQuery(scale * total - half_variance, sensitivity * (1 + 1e-6))
+    # the last factor covers the rounding of floats, which here are not whole numbers, and to a
+    # whole number: a sum of b squares is off by at most b^2 2**-53, and over the sensitivity of
+    # half the variance, and twice, by no more than that
+    return BatchQuery(scale * total - half_variance, sensitivity * (1 + 1e-6 + size**2 * 2.0**-53))
 
 
 def ratio_scale(new: NDArray[np.float64], old: NDArray[np.float64]) -> float:

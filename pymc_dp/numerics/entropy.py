@@ -9,9 +9,18 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["system_generator", "system_normal", "system_uniform"]
+from pymc_dp.numerics.exact_noise import LARGEST_GAUSSIAN, LARGEST_LAPLACE, fill
+
+__all__ = [
+    "system_discrete_gaussian",
+    "system_discrete_laplace",
+    "system_generator",
+    "system_normal",
+    "system_uniform",
+]
 
 _inverse_cdf = NormalDist().inv_cdf  # of a few numbers: cheaper than SciPy's
+_WORDS_A_NUMBER = 24  # most numbers take fewer
 
 
 def system_uniform(shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -29,6 +38,57 @@ def system_normal(size: int) -> list[float]:
     words = struct.unpack(f"<{4 * size}Q", os.urandom(32 * size))
     draws = [_inverse_cdf(((word >> 12) + 0.5) * 2.0**-52) for word in words]
     return [sum(draws[i : i + 4]) / 2 for i in range(0, 4 * size, 4)]
+
+
+def system_discrete_gaussian(scale: int, size: int) -> NDArray[np.int64]:
+    """Draw k with probability proportional to exp(-k^2 / (2 scale^2)), exactly.
+
+    Parameters
+    ----------
+    scale : int
+        From 1 to 2**56.
+    size : int
+        How many to draw.
+
+    Examples
+    --------
+    >>> from pymc_dp.numerics.entropy import system_discrete_gaussian
+    >>> system_discrete_gaussian(2**40, 3).dtype
+    dtype('int64')
+    """
+    return _system_noise(scale, size, LARGEST_GAUSSIAN, gaussian=True)
+
+
+def system_discrete_laplace(scale: int, size: int) -> NDArray[np.int64]:
+    """Draw k with probability proportional to exp(-|k| / scale), exactly.
+
+    Parameters
+    ----------
+    scale : int
+        From 1 to 2**40.
+    size : int
+        How many to draw.
+    """
+    return _system_noise(scale, size, LARGEST_LAPLACE, gaussian=False)
+
+
+def _system_noise(scale: int, size: int, largest: int, gaussian: bool) -> NDArray[np.int64]:
+    if not 1 <= scale <= largest:
+        raise ValueError(f"scale must be a whole number from 1 to {largest}, not {scale!r}.")
+    out, place = np.empty(size, dtype=np.int64), np.zeros(3, dtype=np.int64)
+    # words that are left over are thrown away: a forked process would use them again
+    words = _system_words(_WORDS_A_NUMBER * size + 40)
+    while True:
+        try:
+            fill(out, np.uint64(scale), gaussian, words, place)
+            return out
+        except IndexError:
+            words = np.concatenate([words[place[1] :], _system_words(words.size)])
+            place[:2] = 0
+
+
+def _system_words(number: int) -> NDArray[np.uint64]:
+    return np.frombuffer(bytearray(os.urandom(8 * number)), dtype=np.uint64)
 
 
 def system_generator() -> np.random.Generator:

@@ -90,5 +90,5 @@ def test_code_that_is_not_imported_does_not_count(changed):
 
 def test_constants_of_the_privacy_argument_count(changed):
     module = "pymc_dp.curator.penalty_kernels"
-    other = changed(module, "accounting/noise.py", "LEVELS = 2**32", "LEVELS = 2**31").strip()
+    other = changed(module, "accounting/levels.py", "LEVELS = 2**32", "LEVELS = 2**31").strip()
     assert other != source_key(module)

@@ -190,5 +190,6 @@ def clip_fraction(
         count += clipped_count(step.likelihood(proposal), step.likelihood(theta), bound)
     sd = queries.noise_multiplier * moves
     total = step.likelihood.n_records * moves
-    (noisy,) = noise.release([count], sd)
-    return ClipFraction(noisy / total, sd / total)
+    # in fine units, as every number that leaves: the noise is then as good as continuous
+    (noisy,) = noise.release([count * noise.LEVELS], sd * noise.LEVELS)
+    return ClipFraction(noisy / noise.LEVELS / total, sd / total)
