@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_dp.mechanisms import entropy
-from pymc_dp.numerics import exact_noise
+from pymc_dp.numerics import entropy, exact_noise
 from pymc_dp.numerics.entropy import system_discrete_gaussian, system_discrete_laplace
 from pymc_dp.numerics.exact_noise import LARGEST_GAUSSIAN, fill
 from tests.mechanisms.chi_square import FALSE_ALARM, assert_follows
