@@ -13,7 +13,8 @@ from pymc_dp.curator.likelihood import FlatSpace, Variable, Vector, compile_grad
 class Force:
     """A compiled function of two vectors, called without PyTensor's own ceremony.
 
-    That takes longer than the few operations in it.
+    That takes longer than the few operations in it. Data of the prior, if there is any, comes after
+    the two vectors.
     """
 
     def __init__(self, function: Any) -> None:
@@ -21,7 +22,8 @@ class Force:
 
     def __call__(self, theta: Vector, likelihood: Vector) -> Vector:
         """Gradient of the log-density."""
-        return self.function.vm.jit_fn(theta, likelihood)[0]
+        data = [container.storage[0] for container in self.function.input_storage[2:]]
+        return self.function.vm.jit_fn(theta, likelihood, *data)[0]
 
 
 def compile_force(

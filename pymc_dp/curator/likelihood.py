@@ -23,6 +23,7 @@ from pytensor.tensor.basic import Alloc
 from pytensor.tensor.shape import SpecifyShape
 
 from pymc_dp.graph.additivity import NotAdditiveError, PerRecord, per_record_forms
+from pymc_dp.graph.inner_graphs import refuse_hidden_records
 
 Vector = NDArray[np.float64]
 Variable = Any  # of a PyTensor graph
@@ -54,6 +55,11 @@ class FlatSpace:
         ]
         self.size = int(ends[-1])
         self.start = self.flatten(start)
+        # lengths of dims are as fixed as the vector is, and compiled functions are called without
+        lengths: list[Variable] = [
+            v for v in model.dim_lengths.values() if isinstance(v, SharedVariable)
+        ]
+        self._lengths = {v: pt.constant(v.get_value(), dtype=v.dtype) for v in lengths}
 
     def flatten(self, point: dict[str, Any]) -> Vector:
         """Vector of a PyMC point."""
@@ -86,7 +92,7 @@ class FlatSpace:
             value: theta[where].reshape(shape).astype(value.dtype)
             for value, where, shape in zip(self.values, self.slices, self.shapes, strict=True)
         }
-        return theta, clone_replace(list(outputs), swap, rebuild_strict=False)
+        return theta, clone_replace(list(outputs), swap | self._lengths, rebuild_strict=False)
 
 
 class RecordLikelihood:
@@ -113,6 +119,7 @@ class RecordLikelihood:
         self.n_records = _count_records(model)
         self.names = ", ".join(repr(rv.name) for rv in model.observed_RVs)
         total = _per_record_logp(model)
+        refuse_hidden_records(model, total, self.n_records)
         self._sources, self.axes = _confidential_arrays(total, model, self.n_records)
         _refuse_confidential_prior(model, self.n_records)
         self.moves_with = space.coordinates(
