@@ -8,11 +8,12 @@ from typing import Any
 import pymc as pm
 from pymc.step_methods.compound import CompoundStep
 
+from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.analyst.record_gibbs.step import RecordGibbs
 from pymc_dp.analyst.records import record_variables
 from pymc_dp.analyst.regression.normal_x.holder_model import is_statistic
 from pymc_dp.curator.redaction import sample_redacted
-from pymc_dp.curator.steps.base import curator_steps
+from pymc_dp.curator.steps.base import CuratorStep, curated_models, flat_steps
 
 __all__ = ["sample"]
 
@@ -25,7 +26,10 @@ def sample(draws: int = 1000, **kwargs: Any) -> Any:
     :func:`~pymc_dp.HolderStatistics`, are stored only where `var_names` names them.
 
     For a curator, who passes a step such as :class:`~pymc_dp.DPPenalty`: the result is redacted
-    (:func:`~pymc_dp.redact`), and its attributes tell the guarantee.
+    (:func:`~pymc_dp.redact`), and its attributes ``privacy_epsilon`` and ``privacy_delta`` tell the
+    guarantee for all that leaves in it. Only curators' steps may then take part, each variable is
+    moved by one of them, and of the arguments of :func:`pymc.sample` those are allowed that neither
+    read the data without noise nor hand it out.
 
     Parameters
     ----------
@@ -52,8 +56,15 @@ def sample(draws: int = 1000, **kwargs: Any) -> Any:
     ['p']
     """
     model = pm.modelcontext(kwargs.pop("model", None))
-    if steps := curator_steps(kwargs.get("step")):
+    steps = flat_steps(kwargs.get("step"))
+    if any(isinstance(step, CuratorStep) for step in steps):
         return sample_redacted(draws, steps, model, **kwargs)
+    if model in curated_models:
+        raise PrivacyError(
+            "A curator's step was made for this model, and is not among the steps of this run, "
+            "whose draws would not be private: pass step=. Draws that stay with you come from "
+            "pm.sample."
+        )
     records = record_variables(model)
     _check_one_step_each(kwargs.get("step"))
     if kwargs.get("var_names") is None:

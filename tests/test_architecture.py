@@ -77,5 +77,7 @@ def test_imports_are_at_the_top():
 
 
 def test_modules_fit_in_the_head():
-    long = {name: n for name, path in MODULES.items() if (n := len(path.read_text().splitlines())) > 400}
+    long = {
+        name: n for name, path in MODULES.items() if (n := len(path.read_text().splitlines())) > 400
+    }
     assert not long

@@ -3,12 +3,13 @@
 import math
 import os
 import secrets
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from pymc_dp.accounting.budget import PrivacyBudget, record_weight
+from pymc_dp.accounting.budget import PrivacyBudget, check_share, record_weight
 from pymc_dp.accounting.composition import GaussianQueries
 from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.accounting.ledger import Ledger
@@ -45,6 +46,9 @@ class PrivacySpent(tuple[float, float]):
     def delta(self) -> float:
         """Second part of the guarantee."""
         return self[1]
+
+    def __getnewargs_ex__(self) -> tuple[tuple[float, float], dict[str, Any]]:
+        return (self[0], self[1]), self.details
 
     def __repr__(self) -> str:
         rest = "".join(f", {name}={value!r}" for name, value in self.details.items())
@@ -92,6 +96,8 @@ class Allowance:
     ) -> None:
         if chains < 1 or chains != int(chains):
             raise ValueError(f"chains must be a whole number >= 1, not {chains!r}.")
+        if share is not None:
+            check_share(share)
         _check_one_way(epsilon, delta, budget, simulation, noise_multiplier)
         _check_gradients(grad_share, noise_multiplier, grad_noise_multiplier)
         self.simulation, self.noise_multiplier = simulation, noise_multiplier
@@ -110,7 +116,7 @@ class Allowance:
             share = 1.0 if simulation else budget.unspent
             if share <= 0:
                 raise PrivacyError(f"Nothing is left of {budget!r}.")
-        self.share = share or 1.0
+        self.share = 1.0 if share is None else float(share)
         # a simulation keeps its own books and is never charged to the budget
         self._books = Ledger(None, math.inf, 1.0, self.neighbours) if simulation else None
         self._key = f"step {secrets.token_hex(8)}"
@@ -118,7 +124,7 @@ class Allowance:
 
     def _close(self) -> None:
         self._looks: list[Iterator[int]] = []
-        self._owner = -1
+        self._owner = (-1, -1)
         self.generator: np.random.Generator | None = None
 
     def open(
@@ -155,7 +161,7 @@ class Allowance:
         else:
             assert self.budget is not None
             self.budget.claim(queries, self._key)
-        self._owner = os.getpid()
+        self._owner = (os.getpid(), threading.get_ident())
         self._looks = [iter(range(kind.iterations)) for kind in queries]
         return queries
 
@@ -180,18 +186,19 @@ class Allowance:
         return 2 if self.grad_share > 0 else 1
 
     def look(self, kind: int = 0) -> None:
-        """Take one look, or refuse: only the process that claimed may, and only as often.
+        """Take one look, or refuse: only the thread that claimed may, and only as often.
 
         Parameters
         ----------
         kind : int
             0 for a log-ratio, 1 for a gradient.
         """
-        if self._owner != os.getpid() or next(self._looks[kind], None) is None:
+        here = (os.getpid(), threading.get_ident())  # others may have claimed at another noise
+        if self._owner != here or next(self._looks[kind], None) is None:
             raise PrivacyError(
                 "This step has not claimed budget for another iteration: run it by pm.sample or "
                 "pymc_dp.sample, which tell it the number of iterations (setup_chain). Claims do "
-                "not pass to copies or forked processes."
+                "not pass to copies, other threads or forked processes."
             )
 
     def __getstate__(self) -> dict[str, Any]:

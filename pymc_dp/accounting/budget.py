@@ -1,8 +1,9 @@
 """The budget: a guarantee that all looks at the data share and cannot overspend."""
 
 import math
+import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pymc_dp.accounting.composition import (
     Accountant,
@@ -28,6 +29,38 @@ def record_weight(neighbours: Neighbours) -> int:
     return weights[neighbours]
 
 
+def check_share(share: float) -> float:
+    """Refuse what is no part of a whole; 0 must not come to mean everything."""
+    if not 0 < share <= 1:
+        raise ValueError(f"share must lie in (0, 1], not {share!r}.")
+    return float(share)
+
+
+def _whole(iterations: int) -> int:
+    """Refuse counts that would cost nothing, or give something back."""
+    try:
+        count = operator.index(iterations)
+    except TypeError:
+        count = int(iterations) if float(iterations).is_integer() else 0
+    if not 1 <= count < 2**53:
+        raise ValueError(f"iterations must be a whole number >= 1, not {iterations!r}.")
+    return count
+
+
+def _check_fraction(fraction: float) -> float:
+    if not 0 < fraction <= 1:
+        raise ValueError(f"fraction must lie in (0, 1], not {fraction!r}.")
+    return float(fraction)
+
+
+def _checked(queries: GaussianQueries) -> GaussianQueries:
+    """Claims are compared and stored as these numbers, whatever they were given as."""
+    noise = float(queries.noise_multiplier)
+    if not 1e-100 < noise < 1e100:
+        raise ValueError(f"noise_multiplier must be positive and finite, not {noise!r}.")
+    return GaussianQueries(noise, _whole(queries.iterations), _check_fraction(queries.fraction))
+
+
 class PrivacyBudget:
     """An (epsilon, delta) guarantee that several chains, runs and releases spend together.
 
@@ -46,7 +79,13 @@ class PrivacyBudget:
 
     Notes
     -----
-    Claims are made before the data is touched and are never given back, also when a run fails.
+    Claims are made before anything computed from the data can leave and are never given back, also
+    when a run fails. The guarantee is for what was claimed from this budget: other budgets spent on
+    the same records add to it, so that a study needs one budget for all it publishes.
+
+    A ledger is worth what its file is worth. While this process lives, a ledger that lost claims
+    (deleted, replaced, restored from an older copy) is refused. After a restart nothing but the
+    file remembers: keep it with the data, and never restore it from a backup alone.
 
     Examples
     --------
@@ -87,7 +126,15 @@ class PrivacyBudget:
 
     def claims(self, purpose: str | None = None) -> list[GaussianQueries]:
         """Everything claimed so far, or everything claimed for one purpose."""
-        return self._ledger.claims(purpose)
+        return self._trusted(self._ledger.claims(purpose))
+
+    def _trusted(self, claims: Sequence[GaussianQueries]) -> list[GaussianQueries]:
+        try:
+            return [_checked(one) for one in claims]
+        except ValueError as error:
+            raise PrivacyError(
+                f"The ledger {self.ledger} was changed by other means than claims: {error}"
+            ) from None
 
     @property
     def spent(self) -> float:
@@ -121,8 +168,8 @@ class PrivacyBudget:
         fraction : float
             Batch size over number of records, where each value is made from a random batch.
         """
-        if not 0 < share <= 1:
-            raise ValueError(f"share must lie in (0, 1], not {share!r}.")
+        check_share(share)
+        iterations, fraction = _whole(iterations), _check_fraction(fraction)
         if fraction == 1:
             mu = self.mu * share * (1 - 1e-12)  # so that rounded shares never add to more than 1
             return GaussianQueries(math.sqrt(iterations / (2 * mu)), iterations)
@@ -142,8 +189,11 @@ class PrivacyBudget:
         ------
         PrivacyError
             If they do not fit beside what was claimed before, or the ledger cannot be written.
+        ValueError
+            If a number is none that queries can have, such as a negative count.
         """
         claims = [queries] if isinstance(queries, GaussianQueries) else list(queries)
+        claims = [_checked(one) for one in claims]
         if not self._ledger.claim(claims, purpose, self._fits):
             looks = sum(one.iterations for one in claims)
             raise PrivacyError(
@@ -154,6 +204,30 @@ class PrivacyBudget:
             )
 
     def _fits(self, claims: Sequence[GaussianQueries]) -> bool:
+        claims = self._trusted(claims)
         if all(queries.fraction == 1 for queries in claims):
             return math.fsum(queries.mu for queries in claims) <= self.mu
         return composed_epsilon(claims, self.delta, self.accountant) <= self.epsilon
+
+
+def spent_together(budgets: Iterable[PrivacyBudget]) -> tuple[float, float]:
+    """Tell the guarantee (epsilon, delta) of all that was claimed from several budgets.
+
+    They are spent on the same records, so claims compose as if they were made on one budget, at the
+    largest of the deltas.
+
+    Raises
+    ------
+    PrivacyError
+        If they differ in their neighbours, where no composition is proven.
+    """
+    separate = list({budget.ledger: budget for budget in budgets}.values())
+    if len({budget.neighbours for budget in separate}) > 1:
+        raise PrivacyError(
+            'Guarantees for neighbours="substitute" and for "add_remove" do not compose to one: '
+            "share one PrivacyBudget(...), budget=, between all steps of a run."
+        )
+    tight = all(budget.accountant == "pld" for budget in separate)
+    delta = max(budget.delta for budget in separate)
+    claims = [one for budget in separate for one in budget.claims()]
+    return composed_epsilon(claims, delta, "pld" if tight else "rdp"), delta

@@ -1,7 +1,9 @@
 """The ledger: an SQLite file of what was claimed, atomic between processes, kept after a crash.
 
-A claim is a row that is written before the data is touched and never changed or removed. Every call
-opens the file anew, so that nothing is shared between a process and its forked children.
+A claim is a row that is written before anything computed from the data can leave, and never
+changed or removed. Every call opens the file anew, so that nothing is shared between a process and
+its forked children. What a process has once read must be there each time it reads again: a file
+that was deleted, replaced or restored from an older copy has forgotten claims, and is refused.
 """
 
 import os
@@ -11,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from pymc_dp.accounting.composition import GaussianQueries
@@ -28,6 +31,9 @@ CREATE TABLE IF NOT EXISTS claims (
 );
 """
 _WAIT_SECONDS = 60.0
+_Row = tuple[float, int, float, str]
+_seen: dict[str, list[_Row]] = {}
+"""What this process knows to have been claimed, by ledger."""
 
 
 class Ledger:
@@ -48,9 +54,11 @@ class Ledger:
         if path is None:
             handle, name = tempfile.mkstemp(prefix="pymc_dp_", suffix=".ledger")
             os.close(handle)
-            weakref.finalize(self, _remove, name, os.getpid())
-            path = name
-        self.path = str(Path(path).absolute())
+            path = Path(name).resolve()
+            weakref.finalize(self, _remove, str(path), os.getpid())
+        self.path = str(Path(path).resolve())
+        if _seen.get(self.path) and not Path(self.path).exists():
+            raise self._forgetful(0)
         with self._open(create=True) as db:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("BEGIN IMMEDIATE")
@@ -61,6 +69,7 @@ class Ledger:
             )
             kept = db.execute("SELECT epsilon, delta, neighbours FROM guarantee").fetchone()
             db.execute("COMMIT")
+            self._read(db)
         if kept != (epsilon, delta, neighbours):
             raise PrivacyError(
                 f"The ledger {self.path} holds a budget of epsilon={kept[0]}, delta={kept[1]}, "
@@ -91,7 +100,7 @@ class Ledger:
     def claims(self, purpose: str | None = None) -> list[GaussianQueries]:
         """Everything claimed so far, or everything claimed for one purpose."""
         with self._open() as db:
-            return _read(db, purpose)
+            return _queries(self._read(db), purpose)
 
     def claim(
         self,
@@ -102,7 +111,7 @@ class Ledger:
         """Write all claims if they and all earlier ones fit; nobody else can in between."""
         with self._open() as db:
             db.execute("BEGIN IMMEDIATE")
-            if not fits([*_read(db), *claims]):
+            if not fits([*_queries(self._read(db)), *claims]):
                 db.execute("ROLLBACK")
                 return False
             db.executemany(
@@ -111,19 +120,47 @@ class Ledger:
                 [(one.noise_multiplier, one.iterations, one.fraction, purpose) for one in claims],
             )
             db.execute("COMMIT")
+            self._read(db)
         return True
 
+    def _read(self, db: sqlite3.Connection) -> list[_Row]:
+        """All rows, among which must be those that were there before."""
+        seen = _seen.get(self.path, [])  # first: another thread may claim in between
+        rows: list[_Row] = db.execute(
+            "SELECT noise_multiplier, iterations, fraction, purpose FROM claims ORDER BY id"
+        ).fetchall()
+        if rows[: len(seen)] != seen:
+            raise self._forgetful(len(rows))
+        self._remember(rows)
+        return rows
 
-def _read(db: sqlite3.Connection, purpose: str | None = None) -> list[GaussianQueries]:
-    rows = db.execute(
-        "SELECT noise_multiplier, iterations, fraction FROM claims "
-        "WHERE :purpose IS NULL OR purpose = :purpose ORDER BY id",
-        {"purpose": purpose},
-    )
-    return [GaussianQueries(*row) for row in rows]
+    def _remember(self, rows: list[_Row]) -> None:
+        if len(rows) > len(_seen.get(self.path, [])):
+            _seen[self.path] = rows
+
+    def _forgetful(self, left: int) -> PrivacyError:
+        return PrivacyError(
+            f"The ledger {self.path} held {len(_seen[self.path])} claims and now holds {left} or "
+            "others: it was deleted, replaced or restored from an older copy. What was spent stays "
+            "spent: put the newest copy back. For a budget of its own, on other data, name another "
+            "file."
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_seen": _seen.get(self.path, [])}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        seen = state.pop("_seen")
+        self.__dict__.update(state)
+        self._remember(seen)
+
+
+def _queries(rows: Sequence[_Row], purpose: str | None = None) -> list[GaussianQueries]:
+    return [GaussianQueries(*row[:3]) for row in rows if purpose in (None, row[3])]
 
 
 def _remove(path: str, owner: int) -> None:
     if os.getpid() == owner:  # not from a forked child's garbage collection
+        _seen.pop(path, None)
         for name in (path, path + "-wal", path + "-shm"):
             Path(name).unlink(missing_ok=True)

@@ -16,7 +16,8 @@ from pymc_dp.types import Variable, Vector
 class Force:
     """A compiled function of two vectors, called without PyTensor's own ceremony.
 
-    That takes longer than the few operations in it.
+    That takes longer than the few operations in it. Data of the prior, if there is any, comes after
+    the two vectors.
     """
 
     def __init__(self, function: Any) -> None:
@@ -24,7 +25,8 @@ class Force:
 
     def __call__(self, theta: Vector, likelihood: Vector) -> Vector:
         """Gradient of the log-density."""
-        return jit_function(self.function)(theta, likelihood)[0]
+        data = [container.storage[0] for container in self.function.input_storage[2:]]
+        return jit_function(self.function)(theta, likelihood, *data)[0]
 
 
 def compile_force(

@@ -22,6 +22,7 @@ from pytensor.tensor.shape import SpecifyShape
 
 from pymc_dp.compat import CheckParameterValue
 from pymc_dp.graph.additivity import NotAdditiveError, PerRecord, per_record_forms
+from pymc_dp.graph.inner_graphs import refuse_hidden_records
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Variable, Vector
 
@@ -50,6 +51,7 @@ class RecordLikelihood:
         self.n_records = _count_records(model)
         self.names = ", ".join(repr(rv.name) for rv in model.observed_RVs)
         total = _per_record_logp(model)
+        refuse_hidden_records(model, total, self.n_records)
         self._sources, self.axes = _confidential_arrays(total, model, self.n_records)
         _refuse_confidential_prior(model, self.n_records)
         self.moves_with = space.coordinates(

@@ -9,6 +9,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.blocking import PointType
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.variable import TensorVariable
 
@@ -91,6 +92,11 @@ class FlatSpace(VectorLayout):
         self.values = list(model.value_vars)
         super().__init__({str(value.name): np.shape(start[value.name]) for value in self.values})
         self.start = self.flatten(start)
+        # lengths of dims are as fixed as the vector is, and compiled functions are called without
+        lengths: list[Variable] = [
+            v for v in model.dim_lengths.values() if isinstance(v, SharedVariable)
+        ]
+        self._lengths = {v: pt.constant(v.get_value(), dtype=v.dtype) for v in lengths}
 
     @property
     def names(self) -> list[str]:
@@ -106,4 +112,4 @@ class FlatSpace(VectorLayout):
         """Graphs over value variables, rewritten over one vector."""
         theta = pt.dvector("theta")
         swap = {v: self.piece(theta, str(v.name)).astype(v.dtype) for v in self.values}
-        return theta, clone_replace(list(outputs), swap, rebuild_strict=False)
+        return theta, clone_replace(list(outputs), swap | self._lengths, rebuild_strict=False)

@@ -3,12 +3,14 @@
 import math
 import multiprocessing
 import os
+import queue
 import resource
 import signal
 import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import cloudpickle
@@ -19,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pymc_dp as pmdp
-from pymc_dp.accounting import GaussianQueries, composed_epsilon, gaussian_delta
+from pymc_dp.accounting import GaussianQueries, composed_epsilon, gaussian_delta, ledger
 
 FORK = multiprocessing.get_context("fork")
 
@@ -218,6 +220,16 @@ def test_a_forked_process_cannot_use_its_parents_claim(model):
     child.join()
 
 
+def test_another_thread_cannot_use_a_claim(model):
+    step = penalty(model, epsilon=1, delta=1e-6, chains=1)
+    step.setup_chain(np.random.default_rng(0), 0, 10)
+    told = queue.Queue()
+    thread = threading.Thread(target=_step_in_child, args=(step, model.initial_point(), told))
+    thread.start()
+    thread.join()
+    assert told.get() == "refused"
+
+
 def _claim_on_full_disk(budget, told):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -249,6 +261,101 @@ def test_a_lost_ledger_does_not_start_afresh(tmp_path):
     with pytest.raises(pmdp.PrivacyError, match="could not be used"):
         budget.claim(budget.gaussian_queries(10), "after the loss")
     assert not path.exists()
+
+
+def _delete(path):
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def test_a_deleted_ledger_does_not_start_afresh_under_its_name(tmp_path):
+    path = tmp_path / "deleted.db"
+    budget = pmdp.PrivacyBudget(1.0, 1e-6, path)
+    pmdp.PrivacyBudget(1.0, 1e-6, path)  # nothing was claimed yet
+    budget.claim(budget.gaussian_queries(10), "first")
+    del budget
+    _delete(path)
+    with pytest.raises(pmdp.PrivacyError, match="held 1 claims and now holds 0"):
+        pmdp.PrivacyBudget(1.0, 1e-6, path)
+    assert not path.exists()
+
+
+def test_a_ledger_restored_from_an_older_copy_is_refused(tmp_path):
+    path = tmp_path / "restored.db"
+    budget = pmdp.PrivacyBudget(1.0, 1e-6, path)
+    budget.claim(budget.gaussian_queries(10, 0.5), "before the backup")
+    with sqlite3.connect(path) as db, sqlite3.connect(tmp_path / "backup.db") as backup:
+        db.backup(backup)
+    budget.claim(budget.gaussian_queries(10, 0.5), "after the backup")
+    shipped = cloudpickle.dumps(budget)
+    _delete(path)
+    (tmp_path / "backup.db").rename(path)
+    for use in (
+        lambda: budget.spent,
+        lambda: budget.claim(budget.gaussian_queries(10, 0.5), "again"),
+        lambda: pmdp.PrivacyBudget(1.0, 1e-6, path),
+        lambda: cloudpickle.loads(shipped).spent,
+    ):
+        with pytest.raises(pmdp.PrivacyError, match="restored from an older copy"):
+            use()
+
+
+def test_a_copy_of_a_budget_knows_what_was_claimed(tmp_path, monkeypatch):
+    path = tmp_path / "shipped.db"
+    budget = pmdp.PrivacyBudget(1.0, 1e-6, path)
+    budget.claim(budget.gaussian_queries(10, 0.5), "here")
+    shipped = cloudpickle.dumps(budget)
+    monkeypatch.setattr(ledger, "_seen", {})  # a process that knows nothing
+    _delete(path)
+    pmdp.PrivacyBudget(1.0, 1e-6, path)
+    with pytest.raises(pmdp.PrivacyError, match="deleted"):
+        cloudpickle.loads(shipped).claim(GaussianQueries(1e3, 1), "there")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (GaussianQueries(10.0, -100), "iterations"),
+        (GaussianQueries(10.0, 0), "iterations"),
+        (GaussianQueries(10.0, 0.5), "iterations"),
+        (GaussianQueries(10.0, math.nan), "iterations"),
+        (GaussianQueries(10.0, math.inf), "iterations"),
+        (GaussianQueries(10.0, 10**400), "iterations"),
+        (GaussianQueries(-10.0, 1), "noise_multiplier"),
+        (GaussianQueries(0.0, 1), "noise_multiplier"),
+        (GaussianQueries(1e-200, 1), "noise_multiplier"),
+        (GaussianQueries(math.nan, 1), "noise_multiplier"),
+        (GaussianQueries(math.inf, 1), "noise_multiplier"),
+        (GaussianQueries(10.0, 1, 0.0), "fraction"),
+        (GaussianQueries(10.0, 1, -0.1), "fraction"),
+        (GaussianQueries(10.0, 1, 1.5), "fraction"),
+        (GaussianQueries(10.0, 1, math.nan), "fraction"),
+    ],
+)
+def test_claims_hold_numbers_that_queries_can_have(wrong, message):
+    budget = pmdp.PrivacyBudget(1.0, 1e-6)
+    for claim in (wrong, [GaussianQueries(1e3, 1), wrong]):
+        with pytest.raises(ValueError, match=message):
+            budget.claim(claim, "wrong")
+    assert budget.claims() == []
+
+
+@pytest.mark.parametrize("iterations", [0, -3, 2.5, math.nan])
+def test_noise_is_calibrated_for_whole_numbers(iterations):
+    with pytest.raises(ValueError, match="iterations"):
+        pmdp.PrivacyBudget(1.0, 1e-6).gaussian_queries(iterations)
+
+
+def test_rows_that_nobody_claimed_are_refused(tmp_path):
+    budget = pmdp.PrivacyBudget(1.0, 1e-6, tmp_path / "forged.db")
+    with sqlite3.connect(budget.ledger) as db:
+        db.execute(
+            "INSERT INTO claims (noise_multiplier, iterations, fraction, purpose) "
+            "VALUES (1.0, -1000, 1.0, 'refund')"
+        )
+    for use in (lambda: budget.spent, lambda: budget.claim(GaussianQueries(1e3, 1), "more")):
+        with pytest.raises(pmdp.PrivacyError, match="other means than claims"):
+            use()
 
 
 def test_a_named_ledger_keeps_its_budget_over_restarts(tmp_path):
@@ -334,6 +441,16 @@ def test_tight_accounting_says_what_to_install(monkeypatch):
         ({}, "exactly one"),
         ({"noise_multiplier": 1.0}, "simulation=True"),
         ({"epsilon": 1.0, "delta": 1e-6, "chains": 0}, "chains"),
+        ({"epsilon": 1.0, "delta": 1e-6, "share": 0}, "share"),
+        ({"epsilon": 1.0, "delta": 1e-6, "share": 0.0}, "share"),
+        ({"epsilon": 1.0, "delta": 1e-6, "share": math.nan}, "share"),
+        ({"epsilon": 1.0, "delta": 1e-6, "share": -0.5}, "share"),
+        ({"epsilon": 1.0, "delta": 1e-6, "share": 1.5}, "share"),
+        ({"epsilon": 1.0, "delta": 1e-6, "batch_size": 2.5}, "batch_size"),
+        ({"epsilon": math.nan, "delta": 1e-6}, "epsilon"),
+        ({"epsilon": 1.0, "delta": math.nan}, "delta"),
+        ({"epsilon": -1.0, "delta": 1e-6}, "epsilon"),
+        ({"epsilon": 1.0, "delta": 1.5}, "delta"),
         ({"epsilon": 1.0, "delta": 1e-6, "neighbours": "cousins"}, "substitute"),
     ],
 )

@@ -9,6 +9,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 import pymc_dp as pmdp
+from pymc_dp.curator.force import compile_force
 from pymc_dp.curator.gradient_kernels import CLIPPED, GRADIENT_LEVELS
 from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior_gradient
@@ -354,3 +355,14 @@ def test_steps_grow_while_a_chain_is_tuned():
     sizes = [step._next_step_size() for _ in range(30)]
     np.testing.assert_allclose(sizes[:10], 0.1 * 0.1 ** (1 - np.arange(10) / 10))
     np.testing.assert_allclose(sizes[10:], 0.1)
+
+
+def test_lengths_of_dims_and_data_of_the_prior_are_told_to_the_force():
+    with pm.Model(coords={"group": ["north", "south"]}) as model:
+        pm.Normal("v", 0, pm.Data("width", np.array([1.0, 2.0])), dims="group")
+    force = compile_force(model, FlatSpace(model), np.eye(2), np.array([True, True]))
+    theta = np.array([1.0, 1.0])
+    np.testing.assert_allclose(force(theta, np.zeros(2)), [-1, -0.25])
+    with model:
+        pm.set_data({"width": np.array([1.0, 1.0])})
+    np.testing.assert_allclose(force(theta, np.zeros(2)), [-1, -1])

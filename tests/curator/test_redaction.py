@@ -2,7 +2,10 @@
 
 import numpy as np
 import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 import pytest
+from pytensor.compile.ops import wrap_py
 
 import pymc_dp as pmdp
 
@@ -95,6 +98,18 @@ def test_plain_sample_warns_once_and_redact_repairs(model):
     assert "observed_data" in raw.children
 
 
+def test_another_model_in_context_does_not_make_variables_public(model):
+    step = penalty(model)
+    with model, pytest.warns(pmdp.ConfidentialDataWarning):
+        raw = pm.sample(10, step=step, chains=2, **QUIET)
+    with pm.Model():  # the same names, made of parameters alone
+        beta = pm.Normal("beta", 0, 1, shape=2)
+        pm.Normal("fitted", shape=50)
+        pm.Deterministic("contrast", beta[0])
+        tree = pmdp.redact(raw)
+    assert set(tree.posterior.data_vars) == {"beta", "contrast"}
+
+
 def test_redact_cannot_make_other_draws_private(model):
     with model:
         raw = pm.sample(10, tune=10, chains=1, step=pm.Metropolis(), **QUIET)
@@ -146,5 +161,144 @@ def test_two_steps_share_a_budget():
     with model:
         tree = pmdp.sample(15, step=steps, chains=2, **QUIET)
     assert budget.spent == pytest.approx(1.0)
-    assert tree.attrs["privacy_0_epsilon"] == tree.attrs["privacy_1_epsilon"] == budget.spent
+    assert tree.attrs["privacy_epsilon"] == budget.spent
+    assert tree.attrs["privacy_0_chains"] == tree.attrs["privacy_1_chains"] == 2
     assert set(tree.posterior.data_vars) == {"a", "b"}
+
+
+def effects(observed=Y, **coords):
+    """One effect a record, and one a group."""
+    n = len(observed)
+    names = {"person": [f"name{i}" for i in range(n)], "group": ["north", "south"]}
+    with pm.Model(coords=names | coords) as model:
+        u = pm.Normal("u", dims="person")
+        v = pm.Normal("v", dims="group")
+        pm.Deterministic("twice", 2 * u, dims="person")
+        pm.Bernoulli("y", logit_p=u + v[np.arange(n) % 2], observed=observed, dims="person")
+    return model
+
+
+def test_one_value_a_record_and_its_labels_stay_inside():
+    model = effects()
+    with model:
+        tree = pmdp.sample(5, step=penalty(model, chains=1), **QUIET)
+    assert set(tree.posterior.data_vars) == {"v"}
+    assert set(tree.posterior.coords) == {"chain", "draw", "group"}
+    assert list(tree.posterior["group"].values) == ["north", "south"]
+    assert not any("name0" in str(value) for _, value in everything_in(tree))
+    assert 50 not in tree.posterior.sizes.values()
+    with model, pytest.raises(pmdp.PrivacyError, match="'u' has one value a record"):
+        pmdp.sample(5, step=penalty(model, chains=1), var_names="u", **QUIET)
+
+
+def test_their_number_is_confidential_under_add_remove():
+    with pytest.raises(ValueError, match="'u' has one value for each"):
+        penalty(effects(), neighbours="add_remove")
+
+
+def test_arrays_inside_operations_are_found():
+    with pm.Model() as model:
+        beta = pm.Normal("beta", shape=2)
+        rows = pytensor.scan(
+            lambda i, b: (X[:3] @ b)[i], pt.arange(3), non_sequences=[beta], return_updates=False
+        )
+        pm.Deterministic("scanned", rows)
+        inner = pt.vector(shape=(2,))
+        fitted = pytensor.compile.builders.OpFromGraph([inner], [pt.as_tensor(X[:3]) @ inner])
+        pm.Deterministic("inside", fitted(beta))
+
+        @wrap_py(itypes=[pt.dvector], otypes=[pt.dvector])
+        def called(b):
+            return X[:3] @ b
+
+        pm.Deterministic("called", called(beta))
+        pm.Deterministic("softmax", pm.math.softmax(beta))
+        pm.Bernoulli("y", logit_p=X @ beta, observed=Y)
+    with model:
+        tree = pmdp.sample(5, step=penalty(model, chains=1), **QUIET)
+    assert set(tree.posterior.data_vars) == {"beta", "softmax"}
+
+
+def test_nothing_rides_along_on_variables(model):
+    with model:
+        tree = pmdp.sample(5, step=penalty(model), **QUIET)
+    laden = tree.copy(deep=True)
+    laden.attrs |= {"privacy_rows": Y, "comment": "name0"}
+    posterior = laden["posterior"].to_dataset()
+    posterior["beta"].attrs["rows"] = Y
+    posterior["beta"].encoding["rows"] = Y
+    posterior = posterior.assign_coords(mean=Y.mean(), name=("draw", ["name0"] * 5))
+    laden["posterior"].dataset = posterior
+    laden["posterior/inside"] = posterior
+    again = pmdp.redact(laden, model)
+    assert again.identical(tree)
+    assert again["posterior"]["beta"].encoding == {}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_pymc_puts_back_goes_again(model):
+    with model:
+        tree = pmdp.sample(5, step=penalty(model), **QUIET)
+        extended = pm.sample_posterior_predictive(
+            tree.copy(), extend_inferencedata=True, progressbar=False
+        )
+        extended = pm.compute_log_likelihood(extended, progressbar=False)
+        assert {"observed_data", "constant_data", "log_likelihood"} <= set(extended.children)
+        assert pmdp.redact(extended).identical(tree)
+
+
+def fitted_inside():
+    beta, inner = pm.Normal("beta", shape=2), pt.vector(shape=(2,))
+    rows = pt.as_tensor(X) - pt.as_tensor(X).mean(axis=0)
+    logits = pytensor.compile.builders.OpFromGraph([inner], [rows @ inner])(beta)
+    pm.Bernoulli("y", logit_p=logits, observed=Y)
+
+
+def prior_inside():
+    labels = pytensor.scan(
+        lambda i, one: pt.as_tensor(Y)[i] * one,
+        pt.arange(50),
+        non_sequences=[pt.as_tensor(1.0)],
+        return_updates=False,
+    )
+    mu = pm.Normal("mu", labels.mean(), 1)
+    pm.Bernoulli("y", logit_p=mu, observed=Y)
+
+
+def potential_inside():
+    mu, inner = pm.Normal("mu"), pt.scalar()
+    off = pytensor.compile.builders.OpFromGraph([inner], [inner - pt.as_tensor(Y).mean()])
+    pm.Potential("near", -(off(mu) ** 2))
+    pm.Bernoulli("y", logit_p=mu, observed=Y)
+
+
+def prior_in_a_function():
+    def logp(value):
+        return -((value - pt.as_tensor(Y).mean()) ** 2)
+
+    mu = pm.CustomDist("mu", logp=logp)
+    pm.Bernoulli("y", logit_p=mu, observed=Y)
+
+
+def likelihood_in_a_function():
+    def dist(beta, size):
+        return pm.Normal.dist((pt.as_tensor(X) - pt.as_tensor(X).mean(axis=0)) @ beta, 1, size=size)
+
+    pm.CustomDist("y", pm.Normal("beta", shape=2), dist=dist, observed=X[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("build", "what"),
+    [
+        (fitted_inside, "The likelihood of 'y'"),
+        (prior_inside, "'mu'"),
+        (potential_inside, "'near'"),
+        (prior_in_a_function, "The prior of 'mu'"),
+        (likelihood_in_a_function, "'y'"),
+    ],
+)
+def test_records_inside_operations_are_refused(build, what):
+    with pm.Model() as model:
+        build()
+    with pytest.raises(ValueError, match=f"{what} has an array"):
+        penalty(model)

@@ -1,33 +1,50 @@
 """What all steps on confidential data share: claims before chains, and nothing unsafe to show."""
 
+import math
 import warnings
 import weakref
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pymc as pm
+from pymc.blocking import PointType
 from pymc.step_methods.compound import BlockedStep, CompoundStep
 from pymc.util import RandomGenerator, get_random_generator
+from pytensor.graph.basic import Variable
 
 from pymc_dp.accounting.allowance import Allowance, PrivacySpent
-from pymc_dp.accounting.errors import ConfidentialDataWarning
-from pymc_dp.compat import flatten_steps
-from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior
+from pymc_dp.accounting.budget import PrivacyBudget, spent_together
+from pymc_dp.accounting.errors import ConfidentialDataWarning, PrivacyError
+from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior, is_public
 from pymc_dp.graph.vector import FlatSpace
+from pymc_dp.types import Vector
 
-curated_models: weakref.WeakSet[pm.Model] = weakref.WeakSet()
-"""Models whose data is confidential because a curator's step was made for them."""
+curated_models: weakref.WeakKeyDictionary[pm.Model, dict[str, PrivacyBudget]]
+curated_models = weakref.WeakKeyDictionary()
+"""Models whose data is confidential because a curator's step was made for them, and the budgets of
+these steps by ledger."""
 
 
 class CuratorStep(BlockedStep):
     """A step method that touches confidential data and pays for it.
 
     Subclasses list in ``stats_dtypes_shapes`` only what is public or noised, keep in their sampling
-    state only the same, and call ``self.allowance.look()`` before each look at the data.
+    state only the same, call ``self.allowance.look()`` before each look at the data, take the point
+    by ``self._arrive`` and give it back by ``self._leave``.
     """
 
     default_tune_steps = 0
     gradients_per_iteration = 0
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Refuse what would make several steps of one, each with the whole guarantee."""
+        if not kwargs.get("blocked", True):
+            raise ValueError(
+                "blocked=False makes a step for each variable, each of which would claim all of "
+                "epsilon: leave it out, or write one step a variable with budget= and share=."
+            )
+        return super().__new__(cls, *args, **kwargs)
 
     def __init__(
         self,
@@ -45,6 +62,8 @@ class CuratorStep(BlockedStep):
         elif not isinstance(vars, list | tuple):
             vars = [vars]
         self.vars = [model.rvs_to_values.get(var, var) for var in vars]
+        if strange := [var for var in self.vars if var not in model.value_vars]:
+            raise ValueError(f"{strange[0]} is not a free variable of the model.")
         self.rng = get_random_generator(rng)
         self.allowance = allowance
         self.space = FlatSpace(model)
@@ -52,14 +71,30 @@ class CuratorStep(BlockedStep):
         self.log_prior = compile_prior(model, self.space, compile_kwargs)
         self.fraction = _batch_fraction(self.likelihood, self.space, batch_size)
         self.batch_size = batch_size
-        own = self.space.coordinates(self.vars)
-        paid = np.isin(own, self.likelihood.moves_with)
-        self.paid, self.free = own[paid], own[~paid]
-        curated_models.add(model)
+        refuse_confidential_starts(model, model.rvs_to_initial_values)
+        if allowance.neighbours == "add_remove":
+            _refuse_one_value_a_record(model, self.likelihood.n_records)
+        self.own = self.space.coordinates(self.vars)
+        paid = np.isin(self.own, self.likelihood.moves_with)
+        self.paid, self.free = self.own[paid], self.own[~paid]
+        self.others_checked, self._copied = False, False
+        self._left_at: bytes | None = None
+        budgets = curated_models.setdefault(model, {})
+        if allowance.budget is not None and not allowance.simulation:
+            budgets[allowance.budget.ledger] = allowance.budget
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Claim the whole chain's budget, and only then read the data."""
+        """Claim the whole chain's budget before the first look whose answer leaves."""
+        if self.own.size < self.space.size and not (
+            self.others_checked or self.allowance.simulation
+        ):
+            raise PrivacyError(
+                f"This {type(self).__name__} moves {[str(var.name) for var in self.vars]} and not "
+                "all variables, and a step that moves the others may read the data without noise: "
+                "run it by pymc_dp.sample, which checks all steps of a run."
+            )
         super().setup_chain(rng, tune, draws)
+        self._left_at = None
         queries = self.allowance.open(
             tune + draws, self.rng, self.fraction, self.gradients_per_iteration
         )
@@ -71,18 +106,48 @@ class CuratorStep(BlockedStep):
     def _forget(self) -> None:
         """Drop what was computed from the data."""
 
+    def _arrive(self, point: PointType) -> Vector:
+        """Take a point in, unless someone else moved this step's variables since it left them.
+
+        A chain is one path: what another step, or a callback, made of its variables may depend on
+        the data without noise, and would be published with the draws.
+        """
+        theta = self.space.flatten(point)
+        moved = self._left_at is not None and theta[self.own].tobytes() != self._left_at
+        if moved and not self.allowance.simulation:
+            raise PrivacyError(
+                f"{[str(var.name) for var in self.vars]} were moved by something else than this "
+                f"{type(self).__name__} in the middle of a chain (another step for the same "
+                "variables, or a callback that writes to the point), perhaps by the data without "
+                "noise: leave each variable to one step."
+            )
+        return theta
+
+    def _leave(self, theta: Vector, point: PointType) -> PointType:
+        new = self.space.unflatten(theta, point)
+        self._left_at = self.space.flatten(new)[self.own].tobytes()
+        return new
+
     @property
     def clips(self) -> dict[str, float]:
         """Bounds on a record's influence, by name."""
         return {}
 
+    def refuse_copies(self) -> None:
+        """Refuse to start a run with a step that was copied; PyMC's workers have copies of it."""
+        if self._copied:
+            raise PrivacyError(
+                f"This {type(self).__name__} is a copy (deep-copied or unpickled), which does not "
+                "belong to the model any more and has claimed nothing: make a step anew inside the "
+                "model. With budget=PrivacyBudget(..., ledger=...) it goes on with what is left."
+            )
+
     def _progressbar_config(self, n_chains: int = 1) -> Any:
         # the one method that pm.sample calls in the main process, whatever the number of cores
-        others = set(self.space.names) - {str(var.name) for var in self.vars}
-        unless = f" Steps for {sorted(others)} must be curators' steps too." if others else ""
+        self.refuse_copies()
         warnings.warn(
             "pm.sample's result carries the observed data. Publish pymc_dp.redact(idata) instead, "
-            f"or sample by pymc_dp.sample.{unless}",
+            "or sample by pymc_dp.sample.",
             ConfidentialDataWarning,
             stacklevel=2,
         )
@@ -96,6 +161,31 @@ class CuratorStep(BlockedStep):
         self._forget()
         return self.__dict__.copy()
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._copied = True
+
+
+def refuse_confidential_starts(model: pm.Model, starts: Mapping[Any, Any]) -> None:
+    """Refuse starting values that are computed from data: a chain's first draws show them."""
+    for name, start in starts.items():
+        if isinstance(start, Variable) and not is_public(start, model):
+            raise PrivacyError(
+                f"The starting value of {str(getattr(name, 'name', name))!r} is computed from "
+                "arrays that may be confidential, and would be published with the first draws: "
+                "write numbers that are known from elsewhere."
+            )
+
+
+def _refuse_one_value_a_record(model: pm.Model, n_records: int) -> None:
+    for name, shape in model.eval_rv_shapes().items():
+        if n_records in shape:
+            raise ValueError(
+                f"{name!r} has one value for each of the records, whose number is confidential "
+                'with neighbours="add_remove": integrate it out (write the distribution of a '
+                'record without it), or use neighbours="substitute".'
+            )
+
 
 def _batch_fraction(
     likelihood: RecordLikelihood, space: FlatSpace, batch_size: int | None
@@ -103,7 +193,7 @@ def _batch_fraction(
     if batch_size is None:
         return 1.0
     n = likelihood.n_records
-    if not 2 <= batch_size < n:
+    if batch_size != int(batch_size) or not 2 <= batch_size < n:
         raise ValueError(f"batch_size must be from 2 to below the {n} records, not {batch_size!r}.")
     index = np.arange(0, n, max(1, n // batch_size))[:batch_size]
     try:
@@ -120,14 +210,15 @@ def _batch_fraction(
     return batch_size / n
 
 
-def curator_steps(step: Any) -> list[CuratorStep]:
-    """Find the steps on confidential data among those passed to ``pm.sample(step=...)``."""
-    methods = step if isinstance(step, list | tuple) else [step]
-    flat: list[Any] = []
-    for method in methods:
-        if isinstance(method, BlockedStep | CompoundStep):
-            flat.extend(flatten_steps(method))
-    return [method for method in flat if isinstance(method, CuratorStep)]
+def flat_steps(step: Any) -> list[Any]:
+    """Everything passed to ``pm.sample(step=...)``, however lists and compound steps are nested."""
+    if step is None:
+        return []
+    if isinstance(step, CompoundStep):
+        return [one for method in step.methods for one in flat_steps(method)]
+    if isinstance(step, Sequence) and not isinstance(step, str):
+        return [one for method in step for one in flat_steps(method)]
+    return [step]
 
 
 def privacy_spent(step: Any) -> PrivacySpent:
@@ -135,14 +226,16 @@ def privacy_spent(step: Any) -> PrivacySpent:
 
     Parameters
     ----------
-    step : step method
-        A curator's step such as :class:`~pymc_dp.DPPenalty`.
+    step : step method, or several
+        Curators' steps such as :class:`~pymc_dp.DPPenalty`.
 
     Returns
     -------
     PrivacySpent
         The pair ``(epsilon, delta)`` for everything claimed from the step's budget, with
-        ``details`` on mu, iterations, chains, noise, clip bounds and the neighbour relation.
+        ``details`` on mu, iterations, chains, noise, clip bounds and the neighbour relation. Of
+        several steps: the pair for everything claimed from all their budgets, at the largest of
+        their deltas, with the details of each under its number.
 
     Examples
     --------
@@ -155,8 +248,16 @@ def privacy_spent(step: Any) -> PrivacySpent:
     >>> pmdp.privacy_spent(step).epsilon
     0.0
     """
-    steps = curator_steps(step)
-    if len(steps) != 1:
-        raise ValueError("Pass one curator's step, such as pymc_dp.DPPenalty(...).")
-    (method,) = steps
-    return method.allowance.spent(step=type(method).__name__, **method.clips)
+    steps = flat_steps(step)
+    if not steps or not all(isinstance(one, CuratorStep) for one in steps):
+        raise ValueError("Pass a curator's step, such as pymc_dp.DPPenalty(...), or several.")
+    each = [one.allowance.spent(step=type(one).__name__, **one.clips) for one in steps]
+    if len(each) == 1:
+        return each[0]
+    simulation = any(one.allowance.simulation for one in steps)
+    budgets = [one.allowance.budget for one in steps if one.allowance.budget is not None]
+    pair = (math.inf, 1.0) if simulation else spent_together(budgets)
+    told = {f"{i}_{name}": value for i, s in enumerate(each) for name, value in s.details.items()}
+    return PrivacySpent(
+        *pair, neighbours=steps[0].allowance.neighbours, simulation=simulation, **told
+    )

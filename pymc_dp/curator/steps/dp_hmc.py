@@ -227,7 +227,7 @@ class DPHMC(PenaltyStep):
         return basis
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Claim the whole chain's budget, and only then read the data."""
+        """Claim the whole chain's budget before the first look whose answer leaves."""
         super().setup_chain(rng, tune, draws)
         self.gradients.prepare(self.basis[:, self.seen])
         self.jitter_turn, self.jitter_shift = 0, float(self.rng.random())
@@ -235,7 +235,7 @@ class DPHMC(PenaltyStep):
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """Move once, at the price of ``n_leapfrog + 1`` noised gradients and a noised ratio."""
-        theta = self.space.flatten(point)
+        theta = self._arrive(point)
         self._totals = {key: kept for key, kept in self._totals.items() if key == theta.tobytes()}
         momentum = self.rng.normal(size=self.seen.size)
         step_size = self._next_step_size()
@@ -261,7 +261,7 @@ class DPHMC(PenaltyStep):
                 theta = end.theta
                 self._moved(theta, after)
                 stats["accepted"] = True
-        return self.space.unflatten(theta, point), [stats]
+        return self._leave(theta, point), [stats]
 
     def _leapfrog(self, theta: Vector, momentum: Vector, step_size: float) -> Trajectory:
         force, steps = self._noisy_gradient, self.n_leapfrog

@@ -157,14 +157,14 @@ class DPPenalty(PenaltyStep):
         self._forget()
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
-        """Claim the whole chain's budget, and only then read the data."""
+        """Claim the whole chain's budget before the first look whose answer leaves."""
         super().setup_chain(rng, tune, draws)
         self.direction = np.ones(self.space.size)
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """Move once, at the price of one noisy look at the data."""
         self.allowance.look()
-        theta = self.space.flatten(point)
+        theta = self._arrive(point)
         proposal, coordinate = self._propose(theta, self.rng)
         before, after = self._prior_here(theta), float(self.log_prior(proposal))
         length = self.move_length(theta, proposal)
@@ -186,7 +186,7 @@ class DPPenalty(PenaltyStep):
             "noisy_log_ratio": noisy.log_ratio,
             "noise_sd": noisy.sd,
         }
-        return self.space.unflatten(theta, point), [stats]
+        return self._leave(theta, point), [stats]
 
     def propose(self, theta: Vector, rng: np.random.Generator) -> Vector:
         """Propose a move, which does not depend on the data."""
