@@ -1,14 +1,18 @@
 """The posterior of synthetic records, explored freely: nothing in it is confidential."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.model.core import MODEL_MANAGER
 from pytensor.graph.replace import clone_replace
 from scipy.optimize import minimize
 
+from pymc_dp.curator.confidential import shared_records
 from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.likelihood import (
     FlatSpace,
@@ -17,7 +21,9 @@ from pymc_dp.curator.likelihood import (
     compile_prior_gradient,
     log_prior,
     rebuilt,
+    records_of,
 )
+from pymc_dp.curator.steps.base import curated_models
 from pymc_dp.numerics.compiled import joined_key
 from pymc_dp.numerics.nuts import ACCEPT, REPORT_SIZE, make_nuts
 from pymc_dp.numerics.nuts_tuning import NUTSTuning
@@ -28,6 +34,32 @@ Matrix = NDArray[np.float64]
 _TUNE, _DRAWS, _TARGET_ACCEPT = 500, 4000, 0.9
 
 
+def refuse_confidential(synthetic: Sequence[pm.Model]) -> None:
+    """Refuse models with records of a model that is known to be confidential.
+
+    Known are models that curators' steps were made for, and the one in context.
+    """
+    contexts = [model for model in MODEL_MANAGER.active_contexts if isinstance(model, pm.Model)]
+    for model in synthetic:
+        if model in contexts or model in curated_models:
+            raise ValueError(
+                "synthetic= is the model in context, or one that a curator's step was made for: "
+                "pass another one with simulated or public records, outside of its context."
+            )
+    confidential = [records_of(model) for model in curated_models]
+    for model in contexts:
+        # one that no curator's step would take has no records in this sense
+        with suppress(ValueError):
+            confidential.append(records_of(model))
+    for model in synthetic:
+        own = records_of(model)
+        if any(shared_records(*own, *other) for other in confidential):
+            raise ValueError(
+                "synthetic= has records of a confidential model, covariates or others, and "
+                "settings would depend on them: simulate all of its arrays, or take public ones."
+            )
+
+
 class SyntheticPosterior:
     """Posterior of synthetic records, weighted up to the number of confidential ones."""
 
@@ -35,7 +67,7 @@ class SyntheticPosterior:
         self, model: pm.Model, n: int, start: dict[str, Any] | None, rng: np.random.Generator
     ) -> None:
         self.space = FlatSpace(model)
-        self.likelihood = RecordLikelihood(model, self.space)
+        self.likelihood = RecordLikelihood(model, self.space, confidential=False)
         if self.likelihood.n_records < 100:
             raise ValueError("synthetic= needs some thousands of records, a hundred at the least.")
         self.gradients = RecordGradients(self.likelihood)
