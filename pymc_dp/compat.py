@@ -67,6 +67,7 @@ __all__ = [
     "logcdf_rules",
     "logprob_rules",
     "make_initial_point_fn",
+    "models_in_context",
     "no_model_context",
     "normalize_rng_param",
     "normalize_size_param",
@@ -82,6 +83,11 @@ __all__ = [
 def jit_function(function: Any) -> Any:
     """Take the numba function out of a compiled PyTensor function."""
     return function.vm.jit_fn
+
+
+def models_in_context() -> list[Any]:
+    """Models whose contexts are open."""
+    return [model for model in MODEL_MANAGER.active_contexts if model is not None]
 
 
 @contextmanager

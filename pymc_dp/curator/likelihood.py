@@ -1,8 +1,7 @@
 """A model's log-likelihood record by record, and its public part, as functions of one flat vector.
 
-A record is a row: observed variables share their first axis, and what belongs to record i is row i
-of every observed value and of every other array of that length in the likelihood (covariates, group
-indices). Those arrays are confidential; the rest of the model is public.
+Which arrays are the records' is told by :mod:`~pymc_dp.curator.confidential`, that the likelihood
+keeps records apart by :mod:`~pymc_dp.curator.independence`.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,11 +16,24 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
+from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.shape import SpecifyShape
 
-from pymc_dp.compat import CheckParameterValue
-from pymc_dp.graph.additivity import NotAdditiveError, PerRecord, per_record_forms
+from pymc_dp.curator.confidential import (
+    count_records,
+    leaf_value,
+    record_arrays,
+    refuse_other_data,
+    shared_records,
+)
+from pymc_dp.curator.independence import (
+    check_records_apart,
+    refuse_mixed_constants,
+    refuse_mixed_records,
+    with_lengths,
+)
+from pymc_dp.curator.indices import IndexCheck, clamped
 from pymc_dp.graph.inner_graphs import refuse_hidden_records
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Variable, Vector
@@ -38,22 +50,43 @@ class RecordLikelihood:
         The model's vector.
     compile_kwargs : dict, optional
         Passed to :func:`pytensor.function`.
+    independent_records : bool
+        The user vouches that operations which are not known here keep records apart.
+    public_data : sequence of str
+        Names of data containers that are public, and of variables whose arrays are.
+    confidential : bool
+        False for simulated or public records, which need no protection.
 
     Notes
     -----
-    PyMC's parameter checks look at all records at once and are left out: a record outside a
-    distribution's domain has NaN or infinite log-likelihood by itself.
+    PyMC's parameter checks, and other assertions, look at all records at once and are left out: a
+    record outside a distribution's domain has NaN or infinite log-likelihood by itself, and none
+    can stop a run.
     """
 
     def __init__(
-        self, model: pm.Model, space: FlatSpace, compile_kwargs: dict[str, Any] | None = None
+        self,
+        model: pm.Model,
+        space: FlatSpace,
+        compile_kwargs: dict[str, Any] | None = None,
+        *,
+        independent_records: bool = False,
+        public_data: Sequence[str] = (),
+        confidential: bool = True,
     ) -> None:
-        self.n_records = _count_records(model)
+        if isinstance(public_data, str):
+            raise TypeError(f"public_data= is a list of names: write [{public_data!r}].")
+        self.n_records = count_records(model)
         self.names = ", ".join(repr(rv.name) for rv in model.observed_RVs)
         total = _per_record_logp(model)
-        refuse_hidden_records(model, total, self.n_records)
-        self._sources, self.axes = _confidential_arrays(total, model, self.n_records)
-        _refuse_confidential_prior(model, self.n_records)
+        if confidential:
+            refuse_hidden_records(model, total, self.n_records)
+        self._sources, self.axes = record_arrays(total, model, self.n_records, public_data)
+        if confidential:
+            refuse_other_data(total, model, self._sources, public_data)
+        vouched = independent_records or not confidential
+        refuse_mixed_constants(model, self.n_records, public_data, vouched)
+        _refuse_mixed(self, total, vouched)
         self.moves_with = space.coordinates(
             [value for value in space.values if value in set(ancestors([total]))]
         )
@@ -63,25 +96,33 @@ class RecordLikelihood:
         theta, (flat,) = space.on_vector(
             [rebuilt(total, dict(zip(self._sources, rows, strict=True)))]
         )
+        flat, indices = clamped(flat, theta, rows)
         self.graph = (theta, rows, flat)
-        _refuse_mixed_records(flat, rows, self.axes)
+        self._start = space.start
+        self._check_indices = IndexCheck(self.names, indices, theta, rows)
+        self.load()
         self._logp = pytensor.function(
             [theta, *rows], flat, on_unused_input="ignore", **(compile_kwargs or {})
         )
         self._logp.trust_input = True
-        self.load()
+        if not confidential:
+            return
         # away from the start, where coefficients are often zero and hide what depends on what
-        _check_records_apart(self, space.start + np.random.default_rng(0).normal(size=space.size))
+        away = space.start + np.random.default_rng(0).normal(size=space.size)
+        check_records_apart(
+            self.names, lambda rows: self._evaluate(away, rows), self.data, self.axes
+        )
 
     def load(self) -> None:
         """Read the data again, as ``pm.set_data`` may have changed it."""
-        self.data = [np.ascontiguousarray(_value(source)) for source in self._sources]
+        self.data = [np.ascontiguousarray(leaf_value(source)) for source in self._sources]
         lengths = {rows.shape[axis] for rows, axis in zip(self.data, self.axes, strict=True)}
         if lengths != {self.n_records}:
             raise ValueError(
                 f"The model had {self.n_records} records when the step was made and now has "
                 f"arrays of {sorted(lengths)}: make a new step after pm.set_data."
             )
+        self._check_indices(self._start, self.data)
 
     def __call__(self, theta: Vector) -> Vector:
         """Log-likelihood of all records."""
@@ -109,6 +150,10 @@ class RecordLikelihood:
             for rows, axis in zip(self.data, self.axes, strict=True)
         ]
 
+    def has_records_of(self, other: "RecordLikelihood") -> bool:
+        """Whether this and another likelihood have arrays, or many rows, in common."""
+        return shared_records(self.data, self.axes, other.data, other.axes)
+
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         state["data"] = None
@@ -118,6 +163,12 @@ class RecordLikelihood:
         self.__dict__.update(state)
         self._logp.trust_input = True
         self.load()
+
+
+def records_of(model: pm.Model) -> tuple[list[NDArray[Any]], list[int]]:
+    """Arrays of a model that hold records, and which of their axes these are."""
+    sources, axes = record_arrays(_per_record_logp(model), model, count_records(model))
+    return [leaf_value(source) for source in sources], axes
 
 
 def compile_prior(
@@ -171,38 +222,16 @@ def is_public(variable: Variable, model: pm.Model) -> bool:
     for leaf in ancestors([variable], blockers=free):
         if leaf in model.observed_RVs or leaf in model.data_vars:
             return False
-        if isinstance(leaf, Constant | SharedVariable) and np.size(_value(leaf)) > 1:
+        if isinstance(leaf, Constant | SharedVariable) and np.size(leaf_value(leaf)) > 1:
             return False
     return True
 
 
-def _value(leaf: Variable) -> Any:
-    if isinstance(leaf, SharedVariable):
-        return leaf.get_value(borrow=True)
-    return leaf.data
-
-
-def _count_records(model: pm.Model) -> int:
-    if not model.observed_RVs:
-        raise ValueError("The model has no observed variable: there is nothing to protect.")
-    lengths = {}
-    for rv in model.observed_RVs:
-        shape = np.shape(_value(model.rvs_to_values[rv]))
-        if not shape:
-            raise ValueError(
-                f"{rv.name!r} is observed as a single number: write observed=[...] with one entry "
-                "for each record along the first axis."
-            )
-        lengths[rv.name] = shape[0]
-    if len(set(lengths.values())) > 1:
-        raise ValueError(
-            f"Observed variables have different numbers of records, {lengths}: write them so that "
-            "row i of each belongs to record i, or put them in models of their own."
-        )
-    count = next(iter(lengths.values()))
-    if not 2 <= count <= 2**30:
-        raise ValueError(f"The number of records must be between 2 and 2**30, not {count}.")
-    return count
+def _refuse_mixed(likelihood: RecordLikelihood, total: Variable, vouched: bool) -> None:
+    sources = likelihood._sources
+    rows = with_lengths(sources, [leaf_value(source) for source in sources])
+    logp = rebuilt(total, dict(zip(sources, rows, strict=True)))
+    refuse_mixed_records(likelihood.names, logp, rows, likelihood.axes, vouched)
 
 
 def _per_record_logp(model: pm.Model) -> Variable:
@@ -224,23 +253,9 @@ def _per_record_logp(model: pm.Model) -> Variable:
         total = total + logp.sum(axis=tuple(range(1, logp.type.ndim)))
     graph = FunctionGraph(outputs=[total], clone=True, copy_inputs=False)
     for node in list(graph.toposort()):
-        if isinstance(node.op, CheckParameterValue):
+        if isinstance(node.op, CheckAndRaise):
             graph.replace(node.outputs[0], node.inputs[0], import_missing=True)
     return pt.cast(graph.outputs[0], "float64")
-
-
-def _confidential_arrays(
-    logp: Variable, model: pm.Model, n_records: int
-) -> tuple[list[Variable], list[int]]:
-    observed = {model.rvs_to_values[rv] for rv in model.observed_RVs}
-    sources, axes = [], []
-    for leaf in ancestors([logp]):
-        if isinstance(leaf, Constant | SharedVariable) and hasattr(leaf.type, "ndim"):
-            shape = np.shape(_value(leaf))
-            if leaf in observed or n_records in shape:
-                sources.append(leaf)
-                axes.append(shape.index(n_records))
-    return sources, axes
 
 
 def _any_length(source: Variable, axis: int) -> Variable:
@@ -268,63 +283,3 @@ def rebuilt(output: Variable, swap: dict[Variable, Variable]) -> Variable:
         else:
             made.update(zip(node.outputs, node.op.make_node(*inputs).outputs, strict=True))
     return made.get(output, output)
-
-
-def _refuse_confidential_prior(model: pm.Model, n_records: int) -> None:
-    """Refuse public parts with an array as long as the records, which must be taken for theirs."""
-    for rv in [*model.free_RVs, *model.potentials]:
-        for leaf in ancestors([rv], blockers=set(model.free_RVs) - {rv}):
-            shape = np.shape(_value(leaf)) if isinstance(leaf, Constant | SharedVariable) else ()
-            if n_records in shape or leaf in model.observed_RVs:
-                what = "potential" if rv in model.potentials else "prior"
-                raise ValueError(
-                    f"The {what} {rv.name!r} depends on an array with as many entries as there are "
-                    f"records ({n_records}), which is taken for confidential: write its part of "
-                    "the likelihood as an observed variable, pm.CustomDist(..., observed=...), "
-                    "with one row for each record."
-                )
-
-
-def _refuse_mixed_records(logp: Variable, rows: Sequence[Variable], axes: Sequence[int]) -> None:
-    """Read from the graph, where it has known operations, that row i is a function of record i."""
-    try:
-        form = per_record_forms(logp, dict(zip(rows, axes, strict=True)))[logp]
-    except NotAdditiveError:
-        return  # left to the numerical check
-    if form != PerRecord(0):
-        raise ValueError(
-            "The log-likelihood's rows do not belong to one record each (records are added up, "
-            "picked or put in another order inside the model), so a single record's influence "
-            "cannot be bounded: write the model so that row i is a function of record i."
-        )
-
-
-def _check_records_apart(likelihood: RecordLikelihood, theta: Vector) -> None:
-    """Change every second record and see that the others' log-likelihood stays."""
-    n = likelihood.n_records
-    before = np.array(likelihood(theta))
-    if before.shape != (n,):
-        raise ValueError(
-            f"The log-likelihood has shape {before.shape} for {n} records: write the model so that "
-            "every observed variable's first axis is the records."
-        )
-    index = np.arange(n)
-    index[::2] = np.roll(index, 2)[::2]
-    rows = likelihood.rows(index)
-    for turn in range(2):
-        if turn:  # in place: the copy may be as large as the data
-            for array, axis in zip(rows, likelihood.axes, strict=True):
-                _jitter(array[(slice(None),) * axis + (slice(None, None, 2),)])
-        after = likelihood._evaluate(theta, rows)
-        if not np.allclose(before[1::2], after[1::2], rtol=1e-9, equal_nan=True):
-            raise ValueError(
-                "One record's log-likelihood changes with another record's values (a mean or a sum "
-                "over records inside the model?), so a single record's influence cannot be "
-                "bounded: compute such numbers outside, from public information."
-            )
-
-
-def _jitter(rows: NDArray[Any]) -> None:
-    if rows.dtype.kind == "f":
-        rows *= 1.125
-        rows += 0.25

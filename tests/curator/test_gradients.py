@@ -271,7 +271,7 @@ def picked():
         (cast, "'y' has no gradient .it is zero everywhere"),
         (rounded, "rounds a parameter .`Floor`.*DPPenalty"),
         (prior_without_gradient, "prior of 'm', 'soft' has no gradient"),
-        (picked, "another record's values|one record each"),
+        (picked, "'y' mixes records"),
         *REFUSED,
     ],
     ids=lambda value: getattr(value, "__name__", ""),

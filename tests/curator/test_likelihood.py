@@ -172,7 +172,7 @@ def nothing_observed():
 REFUSED = [
     (time_series, "'y' has one joint density.*first axis"),
     (joint_over_records, "'y' has one joint density"),
-    (centred_inside, "another record's values.*outside"),
+    (centred_inside, "'y' mixes records.*total over all records.*outside"),
     (likelihood_in_a_potential, "potential 'extra'.*CustomDist"),
     (latent_from_covariates, "prior 'z'"),
     (discrete, "'k' is discrete"),

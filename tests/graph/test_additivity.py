@@ -75,6 +75,37 @@ ADDITIVE = {
     "tensordot": pt.tensordot(X, X, axes=[[0], [0]]),
     "batched product": pt.matmul(pt.stack([X, 2 * X]).transpose(0, 2, 1), X),
     "outer products": (X[:, :, None] * X[:, None, :]).sum(0),
+    "lookup in the record by reshaped counting": X[
+        pt.arange(X.shape[0]).reshape((-1, 1)), (k % D)[:, None]
+    ].sum(),
+    "lookup in the record along another axis": X.T[(k % D), pt.arange(N)].sum(),
+    "lookup at the same place": X[pt.arange(N), np.array([1] * N)].sum(),
+    "lookup in chosen records": X[:4][np.arange(4), (k % D)[:4]].sum(),
+    "take along rows": pt.take_along_axis(X, (k % D)[:, None], axis=1).sum(),
+    "columns chosen": X[:, np.array([2, 0])].sum(0),
+    "sorted within rows": pt.sort(X, axis=1).sum(0),
+    "ranks within rows": pt.argsort(X, axis=1).sum(0),
+    "split rows": pt.split(X, [1, 2], n_splits=2, axis=1)[1].sum(0),
+    "diagonals of records": pt.diagonal(X[:, :, None] * X[:, None, :], axis1=1, axis2=2).sum(0),
+    "diagonals of other axes": pt.diagonal(
+        (X[:, :, None] * X[:, None, :]).transpose(1, 0, 2), axis1=0, axis2=2
+    ).sum(0),
+    "diagonal matrices": pt.basic.alloc_diag(X, axis1=1, axis2=2).sum(0),
+    "columns set": pt.set_subtensor(X[:, np.array([0, 2])], X[:, :2]).sum(0),
+    "columns written by index": pt.zeros((N, 5))[:, np.array([3, 1, 1])].inc(X).sum(0),
+    "joined axes of a row": pt.join_dims(X[:, :, None] * X[:, None, :], start_axis=1).sum(0),
+    "axis joined with one of length one": pt.join_dims(X[:, None, :], start_axis=0, n_axes=2).sum(
+        0
+    ),
+    "joined axes before the records": pt.join_dims(
+        (X[:, :, None] * X[:, None, :]).transpose(1, 2, 0), start_axis=0, n_axes=2
+    ).sum(1),
+    "split axis of a row": pt.split_dims(pt.concatenate([X, X], axis=1), shape=(2, D), axis=1).sum(
+        0
+    ),
+    "split axis before the records": pt.split_dims(
+        pt.concatenate([X, X], axis=1).T, shape=(2, D), axis=0
+    ).sum(2),
 }
 
 NOT_ADDITIVE = {
@@ -95,6 +126,29 @@ NOT_ADDITIVE = {
     "flattened records": (X.ravel().sum(), "record axis"),
     "reversed": ((x * x[::-1]).sum(), "selections"),
     "differences": ((x[1:] - x[:-1]).sum(), "selections"),
+    "first record by index": (X[np.array([0]), k % D].sum(), "looks up"),
+    "some record by counting": (X[pt.arange(1), k % D].sum(), "looks up"),
+    "counting backwards": (X[pt.arange(N)[::-1], k % D].sum(), "looks up"),
+    "turned counting": (
+        X[pt.constant(np.arange(6).reshape(2, 3)).T.ravel(), (k % D)[:6]].sum(),
+        "looks up",
+    ),
+    "reversed, then by each record": (X[::-1][pt.arange(N), k % D].sum(), "looks up|selections"),
+    "masked by records": (pt.as_tensor(Z[:, 0])[x > 0].sum(), "what is in them"),
+    "masked records": (x[x > 0].sum(), "what is in them"),
+    "places of records": (pt.arange(N)[(x > 0).nonzero()[0]].sum(), "Nonzero"),
+    "diagonal across records": (pt.diagonal(X).sum(), "other records"),
+    "sorted rows": (pt.sort(X, axis=0)[0].sum(), "over the records"),
+    "split records": (pt.split(x, [3, 4], n_splits=2, axis=0)[0].sum(), "over the records"),
+    "written to others' places": (
+        pt.zeros((N, D))[k, np.arange(N) % D].set(x).sum(0),
+        "other records' places",
+    ),
+    "joined with the records' axis": (pt.join_dims(X, start_axis=0).sum(), "record axis"),
+    "split records' axis": (
+        pt.split_dims(pt.concatenate([X, X], axis=1).ravel(), shape=(N, 2 * D), axis=0).sum(),
+        "record axis",
+    ),
     "index by a total": (pt.as_tensor(Z)[k.sum() % 2, 0], "index|linear|known|applied"),
 }
 

@@ -18,6 +18,7 @@ from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior, compile_prior_gradient
 from pymc_dp.curator.plan.scoring import NoScoresError, ScoringStep, SimulatedScores
+from pymc_dp.curator.steps.base import curated_models
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Matrix, Vector
 
@@ -57,6 +58,8 @@ def pilot(
     n: int | None = None,
     n_gradients: int = 10,
     start: dict[str, Any] | None = None,
+    independent_records: bool = False,
+    public_data: Sequence[str] = (),
     model: pm.Model | None = None,
 ) -> Pilot:
     r"""Find the posterior's place, for a share of a budget.
@@ -82,6 +85,8 @@ def pilot(
         How many gradients share the price; each is one step of the way.
     start : dict, optional
         Public point (as of ``model.initial_point()``) to look from; that point by default.
+    independent_records, public_data : bool, list of str
+        As of :class:`~pymc_dp.DPHMC`.
     model : pymc.Model, optional
         The model with the confidential records, if not the one in context.
 
@@ -132,7 +137,10 @@ def pilot(
     if n_gradients != int(n_gradients) or n_gradients < 1:
         raise ValueError(f"n_gradients must be a whole number >= 1, not {n_gradients!r}.")
     model = pm.modelcontext(model)
-    records = _Records(model, budget)
+    records = _Records(
+        model, budget, independent_records=independent_records, public_data=public_data
+    )
+    curated_models.setdefault(model, {})[budget.ledger] = budget
     simulator = _Simulator(simulate, model, records, _public_number(n, records, budget))
     theta = records.space.start if start is None else records.space.flatten(start)
     scores = simulator.scores(theta)
@@ -217,9 +225,9 @@ def _warn_if_useless(scores: SimulatedScores, noise_sd: float, share: float) -> 
 class _Records:
     """The confidential records, which are seen through noised sums of clipped gradients alone."""
 
-    def __init__(self, model: pm.Model, budget: PrivacyBudget) -> None:
+    def __init__(self, model: pm.Model, budget: PrivacyBudget, **vouched: Any) -> None:
         self.space = FlatSpace(model)
-        self.likelihood = RecordLikelihood(model, self.space)
+        self.likelihood = RecordLikelihood(model, self.space, **vouched)
         self.gradients = RecordGradients(self.likelihood)
         self.log_prior = compile_prior(model, self.space)
         self.prior_gradient = compile_prior_gradient(model, self.space)
@@ -303,9 +311,9 @@ class _Simulator:
     def scores(self, theta: Vector) -> SimulatedScores:
         """Scores of records simulated at a place."""
         scores = SimulatedScores(self(theta), theta, self._n)
-        if scores.uses(self._records.likelihood.data):
+        if scores.uses(self._records.likelihood):
             raise ValueError(
-                "simulate= puts an array of the confidential model in its own: simulate covariates "
+                "simulate= puts records of the confidential model in its own: simulate covariates "
                 "too, or take public ones."
             )
         return scores

@@ -1,12 +1,10 @@
 """Fisher scoring with clipped scores, calibrated on records simulated at the current place."""
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
 
 from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.likelihood import RecordLikelihood
@@ -66,7 +64,7 @@ class SimulatedScores:
     """
 
     def __init__(self, model: pm.Model, theta: Vector, n: int) -> None:
-        likelihood = RecordLikelihood(model, FlatSpace(model))
+        likelihood = RecordLikelihood(model, FlatSpace(model), confidential=False)
         if likelihood.n_records < 100:
             raise ValueError(
                 f"simulate= returned a model with {likelihood.n_records} records: simulate about "
@@ -82,14 +80,14 @@ class SimulatedScores:
                 f"Records simulated at {theta} (unconstrained) have no gradient there, or an "
                 "infinite one: write another start=, or a prior that keeps away from such values."
             )
-        self.n, self.weight, self._data = n, n / likelihood.n_records, likelihood.data
+        self.n, self.weight, self._likelihood = n, n / likelihood.n_records, likelihood
         self.axes, rank = _standard_axes(information)
         self.basis = self.axes[:, :rank]
         self._scores = self.basis.T @ scores
 
-    def uses(self, arrays: Sequence[NDArray[Any]]) -> bool:
-        """Whether some of these very arrays, whatever is in them, are in the model."""
-        return any(np.shares_memory(own, other) for own in self._data for other in arrays)
+    def uses(self, confidential: RecordLikelihood) -> bool:
+        """Whether records of another likelihood are in the model."""
+        return self._likelihood.has_records_of(confidential)
 
     def standardised(self, move: Vector) -> Vector:
         """Coordinates of a move in the basis."""

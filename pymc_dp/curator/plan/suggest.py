@@ -13,6 +13,7 @@ from pymc_dp.accounting.budget import PrivacyBudget, record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
 from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior
 from pymc_dp.curator.penalty_kernels import clipped_count
+from pymc_dp.curator.plan.synthetic import refuse_confidential
 from pymc_dp.curator.steps.penalty import PenaltyStep
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Neighbours
@@ -58,7 +59,8 @@ def suggest(
         data, with the assumption that a record tells about as much as the prior does.
     synthetic : pymc.Model, optional
         The same model with simulated or public records observed, however many. It is read freely:
-        never pass the confidential data here.
+        never pass the confidential data here. Records of the model in context, or of one that a
+        curator's step was made for, are recognised and refused.
 
     Returns
     -------
@@ -85,6 +87,7 @@ def suggest(
     """
     slope, clip_logp = 1 / prior_sd, _NORMAL_99 / prior_sd
     if synthetic is not None:
+        refuse_confidential([synthetic])
         slope, clip_logp = _slopes(synthetic)
     scale = 1 / (slope * np.sqrt(n))
     mu = gaussian_mu(epsilon, delta)
@@ -110,7 +113,7 @@ def suggest(
 def _slopes(model: pm.Model) -> tuple[float, float]:
     """Root mean square and 99% point of records' log-likelihood changes by length of move."""
     space = FlatSpace(model)
-    likelihood = RecordLikelihood(model, space)
+    likelihood = RecordLikelihood(model, space, confidential=False)
     log_prior = compile_prior(model, space)
     theta = minimize(lambda t: -likelihood(t).sum() - log_prior(t), space.start).x
     rng = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from pymc_dp.accounting.gaussian import gaussian_mu
 from pymc_dp.accounting.noise import LEVELS
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.penalty_kernels import clipped_total, log_acceptance, ratio_scale
-from pymc_dp.curator.plan.synthetic import SyntheticPosterior, covariance
+from pymc_dp.curator.plan.synthetic import SyntheticPosterior, covariance, refuse_confidential
 from pymc_dp.numerics.leapfrog import leapfrog
 from pymc_dp.types import Matrix, Neighbours, Vector
 
@@ -67,7 +67,8 @@ def suggest_hmc(
     synthetic : pymc.Model or list of them, optional
         The same model with simulated or public records observed, some thousands at least; or
         several such models, for settings that suit all of them. They are read freely: never pass
-        the confidential data here.
+        the confidential data here. Records of the model in context, or of one that a curator's step
+        was made for, are recognised and refused.
     dim, prior_sd : int, float
         Without synthetic data, the number of unconstrained parameters and the prior's standard
         deviation; a record is then taken to tell as much as the prior does.
@@ -109,6 +110,8 @@ def suggest_hmc(
         if dim is None:
             raise ValueError("Write synthetic=, a model with simulated records, or dim=.")
         models = [_plain_model(dim, prior_sd)]
+    else:
+        refuse_confidential(models)
     rng = np.random.default_rng(random_seed)
     with np.errstate(all="ignore"):  # trajectories that diverge
         targets = [SyntheticPosterior(model, n, start, rng) for model in models]

@@ -1,5 +1,7 @@
 """The posterior of synthetic records, explored freely: nothing in it is confidential."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -8,7 +10,8 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 from scipy.optimize import minimize
 
-from pymc_dp.compat import jit_function
+from pymc_dp.compat import jit_function, models_in_context
+from pymc_dp.curator.confidential import shared_records
 from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.likelihood import (
     RecordLikelihood,
@@ -16,7 +19,9 @@ from pymc_dp.curator.likelihood import (
     compile_prior_gradient,
     log_prior,
     rebuilt,
+    records_of,
 )
+from pymc_dp.curator.steps.base import curated_models
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.numerics.compiled import graph_key, joined_key
 from pymc_dp.numerics.nuts import ACCEPT, REPORT_SIZE, make_nuts
@@ -26,6 +31,32 @@ from pymc_dp.types import Matrix, Vector
 _TUNE, _DRAWS, _TARGET_ACCEPT = 500, 4000, 0.9
 
 
+def refuse_confidential(synthetic: Sequence[pm.Model]) -> None:
+    """Refuse models with records of a model that is known to be confidential.
+
+    Known are models that curators' steps were made for, and the one in context.
+    """
+    contexts = models_in_context()
+    for model in synthetic:
+        if model in contexts or model in curated_models:
+            raise ValueError(
+                "synthetic= is the model in context, or one that a curator's step was made for: "
+                "pass another one with simulated or public records, outside of its context."
+            )
+    confidential = [records_of(model) for model in curated_models]
+    for model in contexts:
+        # one that no curator's step would take has no records in this sense
+        with suppress(ValueError):
+            confidential.append(records_of(model))
+    for model in synthetic:
+        own = records_of(model)
+        if any(shared_records(*own, *other) for other in confidential):
+            raise ValueError(
+                "synthetic= has records of a confidential model, covariates or others, and "
+                "settings would depend on them: simulate all of its arrays, or take public ones."
+            )
+
+
 class SyntheticPosterior:
     """Posterior of synthetic records, weighted up to the number of confidential ones."""
 
@@ -33,7 +64,7 @@ class SyntheticPosterior:
         self, model: pm.Model, n: int, start: dict[str, Any] | None, rng: np.random.Generator
     ) -> None:
         self.space = FlatSpace(model)
-        self.likelihood = RecordLikelihood(model, self.space)
+        self.likelihood = RecordLikelihood(model, self.space, confidential=False)
         if self.likelihood.n_records < 100:
             raise ValueError("synthetic= needs some thousands of records, a hundred at the least.")
         self.gradients = RecordGradients(self.likelihood)

@@ -54,6 +54,8 @@ class CuratorStep(BlockedStep):
         model: pm.Model | None,
         rng: RandomGenerator,
         batch_size: int | None = None,
+        independent_records: bool = False,
+        public_data: Sequence[str] = (),
         compile_kwargs: dict[str, Any] | None = None,
     ) -> None:
         model = pm.modelcontext(model)
@@ -67,7 +69,13 @@ class CuratorStep(BlockedStep):
         self.rng = get_random_generator(rng)
         self.allowance = allowance
         self.space = FlatSpace(model)
-        self.likelihood = RecordLikelihood(model, self.space, compile_kwargs)
+        self.likelihood = RecordLikelihood(
+            model,
+            self.space,
+            compile_kwargs,
+            independent_records=independent_records,
+            public_data=public_data,
+        )
         self.log_prior = compile_prior(model, self.space, compile_kwargs)
         self.fraction = _batch_fraction(self.likelihood, self.space, batch_size)
         self.batch_size = batch_size

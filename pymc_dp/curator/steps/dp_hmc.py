@@ -1,6 +1,7 @@
 """DP-HMC: Hamiltonian proposals from noised gradients, accepted by noised log-likelihood ratios."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,12 @@ class DPHMC(PenaltyStep):
         Which data sets are neighbours; "substitute" by default.
     tempering : float
         Power of the likelihood; below 1 it flattens the posterior and lessens the noise's effect.
+    independent_records : bool
+        Vouch that row i of the log-likelihood depends on row i of the data alone, where the model
+        has operations of which this package cannot tell.
+    public_data : list of str
+        Arrays without a row for each record that are public all the same: names of data containers
+        (``pm.Data``), or of variables and potentials whose arrays all are.
     simulation : bool
         For research: reproducible noise from the seed, and no guarantee.
     noise_multiplier, grad_noise_multiplier : float, optional
@@ -162,6 +169,8 @@ class DPHMC(PenaltyStep):
         jitter: float = 0.25,
         neighbours: Neighbours | None = None,
         tempering: float = 1.0,
+        independent_records: bool = False,
+        public_data: Sequence[str] = (),
         simulation: bool = False,
         noise_multiplier: float | None = None,
         grad_noise_multiplier: float | None = None,
@@ -193,6 +202,8 @@ class DPHMC(PenaltyStep):
             tempering=tempering,
             model=model,
             rng=rng,
+            independent_records=independent_records,
+            public_data=public_data,
             compile_kwargs=compile_kwargs,
         )
         self.clip_grad, self.grad_scale = float(clip_grad), float(grad_scale)
@@ -210,7 +221,9 @@ class DPHMC(PenaltyStep):
         self.gradients = RecordGradients(self.likelihood, compile_kwargs)
         if public is model:
             raise ValueError("public= is this model, whose records are confidential.")
-        self.public = None if public is None else public_likelihood(public, self.space)
+        self.public = None
+        if public is not None:
+            self.public = public_likelihood(public, self.space, self.likelihood)
         self._totals: dict[bytes, list[int]] = {}
         self._forget()
 

@@ -1,5 +1,6 @@
 """DP penalty: random-walk Metropolis on noised log-likelihood ratios, corrected for the noise."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -66,6 +67,12 @@ class DPPenalty(PenaltyStep):
     batch_size : int, optional
         Use a fresh random batch of this many records in each iteration. The batch's own error is
         corrected for as if it were Gaussian, so the posterior is then approximate.
+    independent_records : bool
+        Vouch that row i of the log-likelihood depends on row i of the data alone, where the model
+        has operations of which this package cannot tell.
+    public_data : list of str
+        Arrays without a row for each record that are public all the same: names of data containers
+        (``pm.Data``), or of variables and potentials whose arrays all are.
     simulation : bool
         For research: reproducible noise from the seed, and no guarantee.
     noise_multiplier : float, optional
@@ -119,6 +126,8 @@ class DPPenalty(PenaltyStep):
         proposal: Proposal = "joint",
         tempering: float = 1.0,
         batch_size: int | None = None,
+        independent_records: bool = False,
+        public_data: Sequence[str] = (),
         simulation: bool = False,
         noise_multiplier: float | None = None,
         model: pm.Model | None = None,
@@ -148,6 +157,8 @@ class DPPenalty(PenaltyStep):
             tempering=tempering,
             model=model,
             rng=rng,
+            independent_records=independent_records,
+            public_data=public_data,
             batch_size=batch_size,
             compile_kwargs=compile_kwargs,
         )

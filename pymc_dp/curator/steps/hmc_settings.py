@@ -44,14 +44,23 @@ def check_numbers(clip_grad: float, grad_share: float, grad_scale: float, jitter
         raise ValueError(f"jitter must lie in [0, 1), not {jitter!r}.")
 
 
-def public_likelihood(public: pm.Model, space: FlatSpace) -> RecordLikelihood:
+def public_likelihood(
+    public: pm.Model, space: FlatSpace, confidential: RecordLikelihood
+) -> RecordLikelihood:
     """Log-likelihood of public records, over the same vector as that of the confidential ones."""
     own = FlatSpace(public)
     if list(own.shapes.items()) != list(space.shapes.items()):
         raise ValueError(
             f"public= must have the same variables as the model, {space.names}, not {own.names}."
         )
-    return RecordLikelihood(public, own)
+    likelihood = RecordLikelihood(public, own, confidential=False)
+    if likelihood.has_records_of(confidential):
+        raise ValueError(
+            "public= has records of this model, covariates or others, which are confidential; what "
+            "is published would depend on them without noise. Simulate all of its arrays, or take "
+            "public ones."
+        )
+    return likelihood
 
 
 def square_root(inverse_mass: ArrayLike | None, size: int) -> Matrix:

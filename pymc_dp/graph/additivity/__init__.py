@@ -37,6 +37,8 @@ from pymc_dp.graph.additivity.forms import (
     Node,
     NotAdditiveError,
     PerRecord,
+    PerRecordForms,
+    UnknownOperationError,
     describe,
 )
 from pymc_dp.graph.additivity.linear import linear_form
@@ -46,6 +48,7 @@ __all__ = [
     "Additive",
     "NotAdditiveError",
     "PerRecord",
+    "UnknownOperationError",
     "direct_inputs",
     "form_of",
     "per_record_forms",
@@ -98,7 +101,12 @@ def form_of(
     return _propagate(output, forms, fixed, records[0].shape[0])
 
 
-def per_record_forms(output: TensorVariable, axes: Mapping[TensorVariable, int]) -> Forms:
+def per_record_forms(
+    output: TensorVariable,
+    axes: Mapping[TensorVariable, int],
+    vouched: bool = False,
+    fixed: Iterable[Variable] = (),
+) -> Forms:
     """Forms of all variables below `output` that involve records.
 
     Parameters
@@ -107,11 +115,17 @@ def per_record_forms(output: TensorVariable, axes: Mapping[TensorVariable, int])
         The quantity to analyse.
     axes : mapping
         Variables that hold the records, and which of their axes is the record axis.
+    vouched : bool
+        Take it that operations without a rule keep records apart. The record axis of what they
+        return is then the one of the right length.
+    fixed : iterable of Variable
+        Variables to take as given even where their own graph leads to the records.
 
     Raises
     ------
     NotAdditiveError
-        Naming the first operation without a form.
+        Naming the first operation without a form: an :class:`UnknownOperationError` where it has
+        no rule, or where its record axis cannot be told.
 
     Examples
     --------
@@ -124,12 +138,16 @@ def per_record_forms(output: TensorVariable, axes: Mapping[TensorVariable, int])
     """
     forms: Forms = {var: PerRecord(axis) for var, axis in axes.items()}
     first, axis = next(iter(axes.items()))
-    _propagate(output, forms, (), first.shape[axis])
+    _propagate(output, forms, fixed, first.shape[axis], vouched)
     return forms
 
 
 def _propagate(
-    output: Variable, forms: Forms, fixed: Iterable[Variable], number: TensorVariable
+    output: Variable,
+    forms: Forms,
+    fixed: Iterable[Variable],
+    number: TensorVariable,
+    vouched: bool = False,
 ) -> Form | None:
     """Carry forms from the variables that have one up to `output`."""
     blockers = [*forms, *(var for var in fixed if var not in forms)]
@@ -138,11 +156,39 @@ def _propagate(
             continue
         if isinstance(node.op, OpFromGraph):
             inlined = inline_ofg_node(node)
-            found = [_propagate(graph, dict(forms), node.inputs, number) for graph in inlined]
+            found = [
+                _propagate(graph, dict(forms), node.inputs, number, vouched) for graph in inlined
+            ]
         else:
-            found = [_node_form(node, forms, number)] * len(node.outputs)
+            found = _output_forms(node, forms, number, vouched)
         forms.update((out, form) for out, form in zip(node.outputs, found, strict=True) if form)
     return forms.get(output)
+
+
+def _output_forms(
+    node: Node, forms: Forms, number: TensorVariable, vouched: bool
+) -> list[Form | None]:
+    try:
+        return [_node_form(node, forms, number)] * len(node.outputs)
+    except UnknownOperationError:
+        if not vouched:
+            raise
+    given = {var: form for var in node.inputs if isinstance(form := forms.get(var), PerRecord)}
+    return [_vouched_form(node, output, given) for output in node.outputs]
+
+
+def _vouched_form(node: Node, output: Any, forms: PerRecordForms) -> Form:
+    """Form of an unknown operation's output that is vouched to keep records apart."""
+    form = next(iter(forms.values()))
+    lengths = {var.type.shape[each.axis] for var, each in forms.items()}
+    fitting = [axis for axis, length in enumerate(output.type.shape) if {length} == lengths]
+    if form.axis in fitting:
+        return form
+    if len(fitting) != 1:
+        raise UnknownOperationError(
+            f"{describe(node)} returns no axis that is plainly the records'"
+        )
+    return PerRecord(fitting[0], form.rows)
 
 
 def _node_form(node: Node, forms: Forms, number: TensorVariable) -> Form | None:

@@ -12,6 +12,10 @@ class NotAdditiveError(ValueError):
     """A quantity is not a sum over records."""
 
 
+class UnknownOperationError(NotAdditiveError):
+    """What an operation does to the records cannot be read from the graph."""
+
+
 @dataclass(frozen=True)
 class PerRecord:
     """Slice i along `axis` is a function of record i alone (of record `rows[i]`, where given)."""

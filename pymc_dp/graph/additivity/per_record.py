@@ -17,7 +17,7 @@ from pytensor.graph.basic import Constant, Variable, equal_computations
 from pytensor.graph.op import Op
 from pytensor.graph.traversal import graph_inputs
 from pytensor.scalar import basic as ps
-from pytensor.tensor.basic import Alloc, Join
+from pytensor.tensor.basic import Alloc, ExtractDiag, Join, Split
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
@@ -25,6 +25,7 @@ from pytensor.tensor.math import Argmax, Dot
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.sort import ArgSortOp, SortOp
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.variable import TensorVariable
 
@@ -35,6 +36,7 @@ from pymc_dp.graph.additivity.forms import (
     NotAdditiveError,
     PerRecord,
     PerRecordForms,
+    UnknownOperationError,
     describe,
 )
 
@@ -42,7 +44,7 @@ from pymc_dp.graph.additivity.forms import (
 @singledispatch
 def form_of_node(op: Op, node: Node, forms: PerRecordForms, number: TensorVariable) -> Form:
     """Form of `node`'s output, where all inputs that involve records are per record."""
-    raise NotAdditiveError(f"{describe(node)} is not known to act on each record by itself")
+    raise UnknownOperationError(f"{describe(node)} is not known to act on each record by itself")
 
 
 def common_form(node: Node, forms: PerRecordForms) -> PerRecord:
@@ -134,15 +136,39 @@ def _(op: Alloc, node: Node, forms: PerRecordForms, number: TensorVariable) -> F
 
 
 @form_of_node.register(Reshape)
-@form_of_node.register(JoinDims)
-@form_of_node.register(SplitDims)
-def _(op: Op, node: Node, forms: PerRecordForms, number: TensorVariable) -> Form:
+def _(op: Reshape, node: Node, forms: PerRecordForms, number: TensorVariable) -> Form:
     form = common_form(node, forms)
     before, after = node.inputs[0].type.shape, node.outputs[0].type.shape
-    axis = form.axis
-    if None in before[: axis + 1] or before[: axis + 1] != after[: axis + 1]:
+    kept = slice(form.axis + 1)
+    if None in before[kept] or None in after[kept]:
+        raise UnknownOperationError(
+            f"{describe(node)} to or from lengths that only the run will tell"
+        )
+    if before[kept] != after[kept]:
         raise NotAdditiveError(f"{describe(node)} does not keep the record axis apart")
     return form
+
+
+@form_of_node.register(JoinDims)
+def _(op: JoinDims, node: Node, forms: PerRecordForms, number: TensorVariable) -> Form:
+    form = common_form(node, forms)
+    joined = range(op.start_axis, op.start_axis + op.n_axes)
+    lengths = node.inputs[0].type.shape
+    if form.axis in joined and any(lengths[a] != 1 for a in joined if a != form.axis):
+        raise NotAdditiveError(f"{describe(node)} does not keep the record axis apart")
+    if form.axis in joined:
+        return PerRecord(op.start_axis, form.rows)
+    fewer = op.n_axes - 1 if form.axis >= op.start_axis else 0
+    return PerRecord(form.axis - fewer, form.rows)
+
+
+@form_of_node.register(SplitDims)
+def _(op: SplitDims, node: Node, forms: PerRecordForms, number: TensorVariable) -> Form:
+    form = common_form(node, forms)
+    if op.axis == form.axis:
+        raise NotAdditiveError(f"{describe(node)} does not keep the record axis apart")
+    more = node.outputs[0].type.ndim - node.inputs[0].type.ndim
+    return PerRecord(form.axis + (more if op.axis < form.axis else 0), form.rows)
 
 
 @form_of_node.register(Join)
@@ -159,6 +185,9 @@ def _(op: Join, node: Node, forms: PerRecordForms, number: TensorVariable) -> Fo
 @form_of_node.register(LogSoftmax)
 @form_of_node.register(CumOp)
 @form_of_node.register(Argmax)
+@form_of_node.register(SortOp)
+@form_of_node.register(ArgSortOp)
+@form_of_node.register(Split)
 def _(op: Any, node: Node, forms: PerRecordForms, number: TensorVariable) -> Form:
     form = common_form(node, forms)
     ndim = node.inputs[0].type.ndim
@@ -167,6 +196,14 @@ def _(op: Any, node: Node, forms: PerRecordForms, number: TensorVariable) -> For
         raise NotAdditiveError(f"{describe(node)} is taken over the records")
     dropped = sum(a < form.axis for a in axes) if isinstance(op, Argmax) else 0
     return PerRecord(form.axis - dropped, form.rows)
+
+
+@form_of_node.register(ExtractDiag)
+def _(op: ExtractDiag, node: Node, forms: PerRecordForms, number: TensorVariable) -> Form:
+    form = common_form(node, forms)
+    if form.axis in (op.axis1, op.axis2):
+        raise NotAdditiveError(f"{describe(node)} pairs records with other records")
+    return PerRecord(form.axis - sum(a < form.axis for a in (op.axis1, op.axis2)), form.rows)
 
 
 # --- products ------------------------------------------------------------------------------------

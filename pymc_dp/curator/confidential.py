@@ -1,0 +1,283 @@
+"""Which arrays of a model are confidential, which are public, and which it may not have.
+
+A record is a row: observed variables share their first axis, and what belongs to record i is row i
+of every observed value and of every other array of that length in the likelihood (covariates, group
+indices). Those arrays are confidential. Numbers in the model are public, and so are the arrays that
+hyperparameters are written as, no longer than the parameters; any other array could hold records of
+people, and is refused unless it is named as public.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from numpy.typing import NDArray
+from pymc.distributions.distribution import PartialObservedRV
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.subtensor import AdvancedIncSubtensor
+from pytensor.tensor.type import TensorType
+
+from pymc_dp.types import Variable
+
+_FEW = 4  # numbers in an array that is like so many numbers written into the model
+_SAMPLE = 200  # rows of one array that are looked for in another
+
+
+def leaf_value(leaf: Variable) -> Any:
+    """Value of a constant or shared variable, not to be written to."""
+    if isinstance(leaf, SharedVariable):
+        return leaf.get_value(borrow=True)
+    return leaf.data
+
+
+def count_records(model: pm.Model) -> int:
+    """Length of the first axis that all observed variables share."""
+    if not model.observed_RVs:
+        raise ValueError("The model has no observed variable: there is nothing to protect.")
+    _refuse_missing(model)
+    lengths = {}
+    for rv in model.observed_RVs:
+        shape = _observed_shape(model.rvs_to_values[rv])
+        if not shape:
+            raise ValueError(
+                f"{rv.name!r} is observed as a single number: write observed=[...] with one entry "
+                "for each record along the first axis."
+            )
+        lengths[rv.name] = shape[0]
+    if len(set(lengths.values())) > 1:
+        raise ValueError(
+            f"Observed variables have different numbers of records, {lengths}: write them so that "
+            "row i of each belongs to record i, or put them in models of their own."
+        )
+    count = next(iter(lengths.values()))
+    if not 2 <= count <= 2**30:
+        raise ValueError(f"The number of records must be between 2 and 2**30, not {count}.")
+    return count
+
+
+def _refuse_missing(model: pm.Model) -> None:
+    """Refuse missing values, which PyMC makes free variables of."""
+    for rv in model.observed_RVs:
+        if isinstance(rv.owner.op, PartialObservedRV) or _is_joined(rv, model):
+            name = str(rv.name).removesuffix("_observed")
+            raise ValueError(
+                f"{name!r} is observed with missing values (NaN, or masked). PyMC would sample "
+                "them as parameters, and their number and their records' covariates would leave. "
+                "Write missingness as data: fill the gaps with a number within range, keep which "
+                "are not gaps, seen = pm.Data('seen', ~np.isnan(y)), and write pm.CustomDist("
+                "'y', mu, seen, logp=lambda y, mu, seen: pm.math.switch(seen, "
+                "pm.logp(pm.Normal.dist(mu, 1), y), 0), observed=filled). Where missingness itself "
+                "tells something, observe it too: pm.Bernoulli('is_seen', p, observed=seen)."
+            )
+
+
+def _is_joined(rv: Variable, model: pm.Model) -> bool:
+    """Whether an observed variable is written into one together with its missing part."""
+    written = [
+        node.inputs[1]
+        for joined in model.deterministics
+        for node in [joined.owner, joined.owner.inputs[0].owner]
+        if node is not None and isinstance(node.op, AdvancedIncSubtensor)
+    ]
+    return rv in written
+
+
+def _observed_shape(value: Variable) -> tuple[int, ...]:
+    """Shape of observed data, which may be wrapped in casts and the like."""
+    if isinstance(value, Constant | SharedVariable):
+        return np.shape(leaf_value(value))
+    return tuple(int(length) for length in value.shape.eval(mode="FAST_COMPILE"))
+
+
+def record_arrays(
+    graph: Variable, model: pm.Model, n_records: int, public: Collection[str] = ()
+) -> tuple[list[Variable], list[int]]:
+    """Find the arrays in a likelihood's graph that hold records, and these' axes."""
+    values = [model.rvs_to_values[rv] for rv in model.observed_RVs]
+    observed = {leaf for leaf in array_leaves(values) if leaf_value(leaf).shape[0] == n_records}
+    sources, axes = [], []
+    for leaf in array_leaves([graph], set(model.free_RVs)):
+        shape = leaf_value(leaf).shape
+        if n_records not in shape or (leaf.name in public and leaf not in observed):
+            continue
+        if shape.count(n_records) > 1 and leaf not in observed:
+            raise ValueError(
+                f"{_called(leaf)} in the likelihood has more than one axis as long as there are "
+                f"records ({n_records}), so that a row of it may tell of several records: write "
+                "arrays with one row for each record, made of that record alone."
+            )
+        sources.append(leaf)
+        axes.append(shape.index(n_records))
+    return sources, axes
+
+
+def as_written(rv: Variable) -> list[Variable]:
+    """Graphs of a variable's parameters, as the user wrote them.
+
+    PyMC folds constants on the way to a log-density, where a mean over records is but a number.
+    """
+    if rv.owner is None:
+        return []
+    inner = rv.owner.op.inner_outputs if isinstance(rv.owner.op, OpFromGraph) else []
+    return [var for var in [*rv.owner.inputs, *inner] if isinstance(var.type, TensorType)]
+
+
+def array_leaves(
+    outputs: Sequence[Variable], blockers: Collection[Variable] = ()
+) -> Iterator[Variable]:
+    """Find the arrays that graphs are made of."""
+    for leaf in ancestors(outputs, blockers):
+        if not isinstance(leaf, Constant | SharedVariable) or not getattr(leaf.type, "ndim", 0):
+            continue
+        if not isinstance(leaf.type, TensorType):
+            raise ValueError(
+                f"{_called(leaf)} is of {leaf.type}, which this step cannot take apart into "
+                "records: write it as an ordinary (dense) array."
+            )
+        yield leaf
+
+
+def _called(leaf: Variable) -> str:
+    if leaf.name:
+        return f"The array {leaf.name!r}"
+    return f"An array of shape {leaf_value(leaf).shape}"
+
+
+def refuse_other_data(
+    logp: Variable, model: pm.Model, records: Sequence[Variable], public: Collection[str]
+) -> None:
+    """Refuse arrays that could hold records and that the noise would not cover.
+
+    Parameters
+    ----------
+    logp : TensorVariable
+        Log-likelihood of all records.
+    model : pymc.Model
+        Its priors and potentials are looked at.
+    records : sequence of TensorVariable
+        Arrays that are treated as confidential.
+    public : collection of str
+        Names of data containers, and of variables whose arrays are all public.
+    """
+    named = {str(var.name): var for var in [*model.basic_RVs, *model.potentials, *model.data_vars]}
+    if unknown := sorted(set(public) - set(named)):
+        raise ValueError(
+            f"public_data= names {unknown}, which are no data containers (pm.Data), potentials or "
+            "random variables of the model."
+        )
+    check = _Arrays(model, records, [named[name] for name in public])
+    if not all(rv.name in public for rv in model.observed_RVs):
+        written = [graph for rv in model.observed_RVs for graph in as_written(rv)]
+        for leaf in array_leaves([logp, *written], set(model.basic_RVs)):
+            if leaf not in records and check.n_records not in leaf_value(leaf).shape:
+                check.refuse(leaf, "likelihood", None)
+    for rv in [*model.free_RVs, *model.potentials]:
+        what = f"{'potential' if rv in model.potentials else 'prior'} {rv.name!r}"
+        others = set(model.free_RVs) - {rv}
+        if any(var in model.observed_RVs for var in ancestors([rv], others)):
+            raise ValueError(f"The {what} depends on an observed variable: {_INSTEAD}")
+        for leaf in array_leaves([rv, *as_written(rv)], others):
+            check.refuse(leaf, what, rv)
+
+
+_INSTEAD = (
+    "write its part of the likelihood as an observed variable, pm.CustomDist(..., observed=...), "
+    "with one row for each record."
+)
+
+
+class _Arrays:
+    """Tells public arrays from such as could hold records."""
+
+    def __init__(
+        self, model: pm.Model, records: Sequence[Variable], public: Sequence[Variable]
+    ) -> None:
+        self.n_records = count_records(model)
+        inner = [graph for var in public for graph in (var, *as_written(var))]
+        self._public = [leaf_value(leaf) for leaf in array_leaves(inner, set(model.free_RVs))]
+        #: lengths of what hyperparameters are about
+        self._lengths = {1}
+        for record in records:
+            self._lengths.update(n for n in leaf_value(record).shape if n != self.n_records)
+        for rv in model.free_RVs:
+            for var in (rv, model.rvs_to_values[rv]):
+                self._lengths.update(n for n in var.type.shape if n is not None)
+
+    def refuse(self, leaf: Variable, what: str, rv: Variable | None) -> None:
+        """Refuse data containers, and arrays with an axis that no parameter has."""
+        value = leaf_value(leaf)
+        if any(np.array_equal(value, other) for other in self._public):
+            return
+        vouch = f"public_data=[{leaf.name!r}]"
+        if isinstance(leaf, Constant):
+            vouch = "pm.Data('name', ...) and public_data=['name']"
+            if rv is not None:
+                vouch = f"public_data=[{rv.name!r}]"
+        if self.n_records in value.shape:
+            raise ValueError(
+                f"The {what} depends on an array with as many entries as there are records "
+                f"({self.n_records}), which is taken for confidential: {_INSTEAD} If it is public, "
+                f"and of this length by chance, say so by {vouch}."
+            )
+        if isinstance(leaf, Constant):
+            same = value.size == 0 or bool(np.all(value == value.flat[0]))
+            if same or value.size <= _FEW or set(value.shape) <= self._lengths:
+                return
+        raise ValueError(
+            f"The {what} depends on data without a row for each record: {_called(leaf).lower()}. "
+            f"No noise would cover it. If it is public, say so by {vouch}; if it holds records, "
+            f"{_INSTEAD}"
+        )
+
+
+def shared_records(
+    own: Sequence[NDArray[Any]],
+    axes: Sequence[int],
+    others: Sequence[NDArray[Any]],
+    other_axes: Sequence[int],
+) -> bool:
+    """Whether arrays of two models are the same, or have rows in common that tell of records.
+
+    Parameters
+    ----------
+    own, others : sequence of ndarray
+        Arrays of either model that hold records.
+    axes, other_axes : sequence of int
+        Which of their axes the records are.
+
+    Notes
+    -----
+    Arrays are the same if they share memory, or are equal and not of one value alone. Of arrays
+    most of whose rows are different, a sample of rows is looked for in the other array. Numbers
+    that were changed on the way (rounded, standardised) are not recognised.
+    """
+    for a, axis in zip(own, axes, strict=True):
+        for b, other in zip(others, other_axes, strict=True):
+            if np.may_share_memory(a, b) and np.shares_memory(a, b):
+                return True
+            rows, other_rows = _rows(a, axis), _rows(b, other)
+            if rows.shape[1] == other_rows.shape[1] and _have_common(rows, other_rows):
+                return True
+    return False
+
+
+def _rows(array: NDArray[Any], axis: int) -> NDArray[np.float64]:
+    rows = np.moveaxis(array, axis, 0)
+    return np.ascontiguousarray(rows.reshape(len(rows), -1), dtype=np.float64)
+
+
+def _have_common(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
+    if np.array_equal(a, b, equal_nan=True):
+        return not np.all((a == a.flat[0]) | np.isnan(a))
+    weights = np.random.default_rng(0).normal(size=a.shape[1])
+    with np.errstate(all="ignore"):
+        marks, other_marks = ((rows * weights).sum(axis=1) for rows in (a, b))
+    if any(len(np.unique(each)) < 0.9 * len(each) for each in (marks, other_marks)):
+        return False  # few different values, which anyone's records have
+    few, many = sorted((marks, other_marks), key=len)
+    sample = few[:: max(1, len(few) // _SAMPLE)]
+    return bool(np.isin(sample, many).mean() > 0.5)

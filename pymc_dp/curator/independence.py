@@ -1,0 +1,218 @@
+"""Row i of a log-likelihood is a function of record i: read from the graph, then tried on numbers.
+
+The proof decides. The trial is a second line, for operations that the user vouches for and against
+mistakes in the rules.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pytensor.graph.basic import Constant
+
+from pymc_dp.curator.confidential import as_written, record_arrays
+from pymc_dp.graph.additivity import (
+    Additive,
+    NotAdditiveError,
+    PerRecord,
+    UnknownOperationError,
+    per_record_forms,
+)
+from pymc_dp.types import Variable
+
+Rows = list[NDArray[Any]]
+
+_COLUMNS = 4  # whose largest and smallest entries are changed by themselves
+
+
+def refuse_mixed_records(
+    names: str,
+    logp: Variable,
+    rows: Sequence[Variable],
+    axes: Sequence[int],
+    independent_records: bool,
+) -> None:
+    """Refuse a log-likelihood unless the graph tells that row i is a function of record i.
+
+    Parameters
+    ----------
+    names : str
+        Of the observed variables.
+    logp : TensorVariable
+        One entry for each record.
+    rows : sequence of TensorVariable
+        Arrays that hold the records, with their lengths.
+    axes : sequence of int
+        Which of their axes the records are.
+    independent_records : bool
+        The user vouches for operations that are not known here.
+    """
+    form = _refuse_mixed(names, logp, dict(zip(rows, axes, strict=True)), independent_records)
+    if form is not None and form.axis != 0:
+        raise ValueError(_MIXED.format(names=names, reason="records are along another axis"))
+
+
+def _refuse_mixed(
+    names: str,
+    graph: Variable,
+    axes: dict[Variable, int],
+    vouched: bool,
+    fixed: Collection[Variable] = (),
+) -> PerRecord | None:
+    """Refuse a graph unless it has one slice for each record, or none of them."""
+    try:
+        form = per_record_forms(graph, axes, vouched, fixed).get(graph)
+    except UnknownOperationError as error:
+        if vouched:
+            return None
+        raise ValueError(
+            f"The log-likelihood of {names} cannot be seen to keep records apart: {error}. Write "
+            "it with other operations; or, if row i of the log-likelihood depends on row i of the "
+            "data alone whatever the data, vouch for that by independent_records=True. Nothing "
+            "is private if it is not so."
+        ) from error
+    except NotAdditiveError as error:
+        raise ValueError(_MIXED.format(names=names, reason=error)) from error
+    if isinstance(form, Additive) or (form is not None and form.rows is not None):
+        reason = "they are added up, picked or put in another order"
+        raise ValueError(_MIXED.format(names=names, reason=reason))
+    return form
+
+
+def refuse_mixed_constants(
+    model: pm.Model, n_records: int, public: Collection[str], independent_records: bool
+) -> None:
+    """Refuse parameters of observed variables that mix records written as constants.
+
+    PyMC has computed such constants by the time there is a log-likelihood.
+    """
+    for rv in model.observed_RVs:
+        if rv.name in public:
+            continue
+        others = {other: 0 for other in model.observed_RVs if other is not rv}
+        for graph in as_written(rv):
+            sources, axes = record_arrays(graph, model, n_records, public)
+            known = {
+                source: axis
+                for source, axis in zip(sources, axes, strict=True)
+                if isinstance(source, Constant)
+            }
+            if known:
+                axes_of = known | others
+                _refuse_mixed(repr(rv.name), graph, axes_of, independent_records, model.free_RVs)
+
+
+_MIXED = (
+    "The log-likelihood of {names} mixes records ({reason}), so a single record's influence cannot "
+    "be bounded: write the model so that row i is a function of record i, and compute means, "
+    "scales, ranks and the like outside, from public information."
+)
+
+
+def check_records_apart(
+    names: str,
+    evaluate: Callable[[Rows], NDArray[np.float64]],
+    data: Sequence[NDArray[Any]],
+    axes: Sequence[int],
+) -> None:
+    """Change some records in several ways and see that the others' log-likelihood stays.
+
+    Parameters
+    ----------
+    names : str
+        Of the observed variables.
+    evaluate : callable
+        Log-likelihood of all records as a function of their arrays.
+    data : sequence of ndarray
+        These arrays.
+    axes : sequence of int
+        Which of their axes the records are.
+    """
+    n = data[0].shape[axes[0]]
+    before = np.array(evaluate([np.ascontiguousarray(rows) for rows in data]))
+    if before.shape != (n,):
+        raise ValueError(
+            f"The log-likelihood has shape {before.shape} for {n} records: write the model so that "
+            "every observed variable's first axis is the records."
+        )
+    turned = [np.moveaxis(rows, axis, 0) for rows, axis in zip(data, axes, strict=True)]
+    for stay, rows in _trials(turned):
+        back = [np.moveaxis(array, 0, axis) for array, axis in zip(rows, axes, strict=True)]
+        after = evaluate([np.ascontiguousarray(array) for array in back])
+        if not np.allclose(before[stay], after[stay], 1e-9, 1e-9, equal_nan=True):
+            raise ValueError(
+                _MIXED.format(names=names, reason="one changes with another record's values")
+            )
+
+
+def _trials(data: Sequence[NDArray[Any]]) -> Iterator[tuple[Any, Rows]]:
+    """Which records stay as they are, and all arrays with the others changed.
+
+    Records are along the first axis. Every record is among the changed ones and among those that
+    stay. Arrays are changed in place, and good until the next trial.
+    """
+    n = len(data[0])
+    even, odd = slice(0, None, 2), slice(1, None, 2)
+    changed = [rows.copy() for rows in data]
+    beyond = [_beyond(rows) for rows in data]
+    for some, others in ((even, odd), (odd, even)):
+        for rows, kept in zip(changed, data, strict=True):
+            rows[some] = np.roll(kept[some], 1, axis=0)  # values of others
+        yield others, changed
+        for rows, kept, change in zip(changed, data, beyond, strict=True):
+            rows[some] = change(kept[some])
+        yield others, changed
+        for rows, kept in zip(changed, data, strict=True):
+            rows[some] = kept[some][:1]  # all alike
+        yield others, changed
+        for rows, kept in zip(changed, data, strict=True):
+            rows[some] = kept[some]
+    extremes = _extreme_records(data)
+    for record in extremes:
+        stay = np.arange(n) != record
+        for rows, kept, change in zip(changed, data, beyond, strict=True):
+            rows[record] = change(kept[record])
+        yield stay, changed
+        for rows, kept in zip(changed, data, strict=True):
+            rows[record] = kept[record - 1]  # what stood out is gone
+        yield stay, changed
+        for rows, kept in zip(changed, data, strict=True):
+            rows[record] = kept[record]
+    for record in extremes[:3]:
+        for rows, kept in zip(changed, data, strict=True):
+            rows[:] = kept[record]
+        yield slice(record, record + 1), changed
+
+
+def _beyond(rows: NDArray[Any]) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Move values beyond all others, or integers and the like to the other end of their range."""
+    if rows.dtype.kind == "b":
+        return np.logical_not
+    if rows.dtype.kind == "f":
+        finite = rows[np.isfinite(rows)]
+        shift = 10 * np.ptp(finite) + 1 if finite.size else 1.0
+        return lambda some: 3 * some + shift
+    lowest, highest = rows.min(axis=0), rows.max(axis=0)
+    return lambda some: lowest + (highest - some)
+
+
+def _extreme_records(data: Sequence[NDArray[Any]]) -> list[int]:
+    """Find records with the largest or smallest entry of some columns, and the first."""
+    columns = [rows.reshape(len(rows), -1).T for rows in data]
+    by_turns = [column for turn in zip_longest(*columns) for column in turn if column is not None]
+    found = [0]
+    for column in by_turns[:_COLUMNS]:
+        found += [int(np.argmin(column)), int(np.argmax(column))]
+    return list(dict.fromkeys(found))
+
+
+def with_lengths(sources: Sequence[Variable], values: Sequence[NDArray[Any]]) -> list[Variable]:
+    """Make inputs in place of arrays, which know their lengths."""
+    return [
+        pt.tensor(dtype=source.type.dtype, shape=value.shape)
+        for source, value in zip(sources, values, strict=True)
+    ]
