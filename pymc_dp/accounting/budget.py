@@ -10,6 +10,7 @@ from pymc_dp.accounting.composition import (
     GaussianQueries,
     batch_noise_multiplier,
     composed_epsilon,
+    mu_left,
 )
 from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.accounting.gaussian import gaussian_epsilon, gaussian_mu
@@ -102,7 +103,7 @@ class PrivacyBudget:
         claims = self.claims()
         if any(queries.fraction < 1 for queries in claims):
             return 0.0
-        return max(0.0, 1 - math.fsum(queries.mu for queries in claims) / self.mu)
+        return max(0.0, mu_left(claims, self.epsilon, self.delta) / self.mu)
 
     @property
     def remaining(self) -> tuple[float, float]:
@@ -157,5 +158,5 @@ class PrivacyBudget:
 
     def _fits(self, claims: Sequence[GaussianQueries]) -> bool:
         if all(queries.fraction == 1 for queries in claims):
-            return math.fsum(queries.mu for queries in claims) <= self.mu
+            return mu_left(claims, self.epsilon, self.delta) >= 0
         return composed_epsilon(claims, self.delta, self.accountant) <= self.epsilon

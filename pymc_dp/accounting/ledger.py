@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS guarantee (
 CREATE TABLE IF NOT EXISTS claims (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     noise_multiplier REAL NOT NULL, iterations INTEGER NOT NULL, fraction REAL NOT NULL,
-    purpose TEXT NOT NULL
+    purpose TEXT NOT NULL, epsilon REAL
 );
 """
 _WAIT_SECONDS = 60.0
@@ -56,6 +56,8 @@ class Ledger:
             db.execute("BEGIN IMMEDIATE")
             for statement in _SCHEMA.split(";"):
                 db.execute(statement)
+            if "epsilon" not in {row[1] for row in db.execute("PRAGMA table_info(claims)")}:
+                db.execute("ALTER TABLE claims ADD COLUMN epsilon REAL")  # made by version 0.1
             db.execute(
                 "INSERT OR IGNORE INTO guarantee VALUES (1, ?, ?, ?)", (epsilon, delta, neighbours)
             )
@@ -106,9 +108,12 @@ class Ledger:
                 db.execute("ROLLBACK")
                 return False
             db.executemany(
-                "INSERT INTO claims (noise_multiplier, iterations, fraction, purpose) "
-                "VALUES (?, ?, ?, ?)",
-                [(one.noise_multiplier, one.iterations, one.fraction, purpose) for one in claims],
+                "INSERT INTO claims (noise_multiplier, iterations, fraction, purpose, epsilon) "
+                "VALUES (?, ?, ?, ?, ?)",
+                [
+                    (one.noise_multiplier, one.iterations, one.fraction, purpose, one.epsilon)
+                    for one in claims
+                ],
             )
             db.execute("COMMIT")
         return True
@@ -116,7 +121,7 @@ class Ledger:
 
 def _read(db: sqlite3.Connection, purpose: str | None = None) -> list[GaussianQueries]:
     rows = db.execute(
-        "SELECT noise_multiplier, iterations, fraction FROM claims "
+        "SELECT noise_multiplier, iterations, fraction, epsilon FROM claims "
         "WHERE :purpose IS NULL OR purpose = :purpose ORDER BY id",
         {"purpose": purpose},
     )
