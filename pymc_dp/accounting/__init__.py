@@ -5,6 +5,7 @@ from pymc_dp.accounting.composition import (
     GaussianQueries,
     batch_noise_multiplier,
     composed_epsilon,
+    pure_queries,
 )
 from pymc_dp.accounting.errors import ConfidentialDataWarning, PrivacyError
 from pymc_dp.accounting.gaussian import (
@@ -33,6 +34,7 @@ __all__ = [
     "gaussian_iterations",
     "gaussian_mu",
     "gaussian_sigma",
+    "pure_queries",
     "rdp_epsilon",
     "subsampled_gaussian_rdp",
     "zcdp_epsilon",

@@ -10,6 +10,7 @@ from pymc_dp.accounting.composition import (
     GaussianQueries,
     batch_noise_multiplier,
     composed_epsilon,
+    mu_left,
 )
 from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.accounting.gaussian import gaussian_epsilon, gaussian_mu
@@ -58,7 +59,8 @@ def _checked(queries: GaussianQueries) -> GaussianQueries:
     noise = float(queries.noise_multiplier)
     if not 1e-100 < noise < 1e100:
         raise ValueError(f"noise_multiplier must be positive and finite, not {noise!r}.")
-    return GaussianQueries(noise, _whole(queries.iterations), _check_fraction(queries.fraction))
+    iterations, fraction = _whole(queries.iterations), _check_fraction(queries.fraction)
+    return GaussianQueries(noise, iterations, fraction, queries.epsilon)
 
 
 class PrivacyBudget:
@@ -147,7 +149,7 @@ class PrivacyBudget:
         claims = self.claims()
         if any(queries.fraction < 1 for queries in claims):
             return 0.0
-        return max(0.0, 1 - math.fsum(queries.mu for queries in claims) / self.mu)
+        return max(0.0, mu_left(claims, self.epsilon, self.delta) / self.mu)
 
     @property
     def remaining(self) -> tuple[float, float]:
@@ -206,7 +208,7 @@ class PrivacyBudget:
     def _fits(self, claims: Sequence[GaussianQueries]) -> bool:
         claims = self._trusted(claims)
         if all(queries.fraction == 1 for queries in claims):
-            return math.fsum(queries.mu for queries in claims) <= self.mu
+            return mu_left(claims, self.epsilon, self.delta) >= 0
         return composed_epsilon(claims, self.delta, self.accountant) <= self.epsilon
 
 

@@ -198,7 +198,8 @@ def gaussian_sigma(
     """
     sensitivity = _check_positive("sensitivity", sensitivity)
     iterations = _check_iterations(iterations)
-    return sensitivity * math.sqrt(iterations / (2 * gaussian_mu(epsilon, delta)))
+    # so that the square of its inverse does not exceed mu by a rounding error
+    return sensitivity * math.sqrt(iterations / (2 * gaussian_mu(epsilon, delta))) * (1 + 1e-14)
 
 
 def _check_iterations(iterations: int) -> int:

@@ -27,11 +27,11 @@ CREATE TABLE IF NOT EXISTS guarantee (
 CREATE TABLE IF NOT EXISTS claims (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     noise_multiplier REAL NOT NULL, iterations INTEGER NOT NULL, fraction REAL NOT NULL,
-    purpose TEXT NOT NULL
+    purpose TEXT NOT NULL, epsilon REAL
 );
 """
 _WAIT_SECONDS = 60.0
-_Row = tuple[float, int, float, str]
+_Row = tuple[float, int, float, float | None, str]
 _seen: dict[str, list[_Row]] = {}
 """What this process knows to have been claimed, by ledger."""
 
@@ -115,9 +115,12 @@ class Ledger:
                 db.execute("ROLLBACK")
                 return False
             db.executemany(
-                "INSERT INTO claims (noise_multiplier, iterations, fraction, purpose) "
-                "VALUES (?, ?, ?, ?)",
-                [(one.noise_multiplier, one.iterations, one.fraction, purpose) for one in claims],
+                "INSERT INTO claims (noise_multiplier, iterations, fraction, purpose, epsilon) "
+                "VALUES (?, ?, ?, ?, ?)",
+                [
+                    (one.noise_multiplier, one.iterations, one.fraction, purpose, one.epsilon)
+                    for one in claims
+                ],
             )
             db.execute("COMMIT")
             self._read(db)
@@ -127,7 +130,8 @@ class Ledger:
         """All rows, among which must be those that were there before."""
         seen = _seen.get(self.path, [])  # first: another thread may claim in between
         rows: list[_Row] = db.execute(
-            "SELECT noise_multiplier, iterations, fraction, purpose FROM claims ORDER BY id"
+            "SELECT noise_multiplier, iterations, fraction, epsilon, purpose "
+            "FROM claims ORDER BY id"
         ).fetchall()
         if rows[: len(seen)] != seen:
             raise self._forgetful(len(rows))
@@ -156,7 +160,7 @@ class Ledger:
 
 
 def _queries(rows: Sequence[_Row], purpose: str | None = None) -> list[GaussianQueries]:
-    return [GaussianQueries(*row[:3]) for row in rows if purpose in (None, row[3])]
+    return [GaussianQueries(*row[:-1]) for row in rows if purpose in (None, row[-1])]
 
 
 def _remove(path: str, owner: int) -> None:

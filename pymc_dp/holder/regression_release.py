@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_dp.accounting.budget import record_weight
+from pymc_dp.accounting.budget import PrivacyBudget, record_weight
 from pymc_dp.analyst.regression.normal_x.holders import holder_layout
 from pymc_dp.analyst.regression.statistics import StatisticsLayout, regression_statistics
 from pymc_dp.graph.sensitivity import Sensitivity
@@ -132,6 +132,7 @@ def regression_release(
     intercept: bool = False,
     average: int = 1,
     smallest_eigenvalue: bool = False,
+    budget: PrivacyBudget | None = None,
 ) -> RegressionRelease:
     """Clip records, sum X'X and X'y, and release them with calibrated noise.
 
@@ -162,6 +163,9 @@ def regression_release(
         ``neighbours="substitute"``: without one record all later ones are in other rows.
     smallest_eigenvalue : bool
         Spend a third of the guarantee on the smallest eigenvalue of X'X, for :func:`adassp`.
+    budget : PrivacyBudget, optional
+        Pays for the release, with the same neighbours. It is charged for the noise that `epsilon`
+        and `delta` ask for before that is drawn; what does not fit is refused.
 
     Returns
     -------
@@ -173,6 +177,8 @@ def regression_release(
     ValueError
         Also where X or y has entries that are not finite: leave such records out before. The error
         is for the holder; that it was raised is not covered by the guarantee.
+    PrivacyError
+        If the budget does not cover the release.
 
     Examples
     --------
@@ -190,6 +196,11 @@ def regression_release(
     X, y = _checked(X, y, bounds)
     if not delta >= 0:
         raise ValueError(f"delta must be 0, for Laplace noise, or positive, got {delta!r}.")
+    if budget is not None and budget.neighbours != neighbours:
+        raise ValueError(
+            f"The budget's neighbours are {budget.neighbours!r}, the release's {neighbours!r}: "
+            f"write regression_release(..., neighbours={budget.neighbours!r})."
+        )
     layout = holder_layout(X.shape[1], intercept)
     sensitivity = _sensitivity(layout, bounds, neighbours, average)
     clipped_X, clipped_y = bounds.clip(X, y)
@@ -201,13 +212,17 @@ def regression_release(
         [float(out.sum())] if neighbours == "substitute" else [float(out.sum()), float(len(rows))]
     )
     vector = np.concatenate([statistics, counts])
-    mechanism, sd = _calibrated(
+    calibrated, mechanism, sd = _calibrated(
         sensitivity, len(counts), layout.size, epsilon * share, delta * share
     )
-    noisy = mechanism.release(vector)
-    eigenvalue = None
+    extra = None
     if smallest_eigenvalue:
-        eigenvalue = _eigenvalue(rows, responses, layout, bounds, average, epsilon / 3, delta / 3)
+        extra = _eigenvalue_noise(layout, bounds, average, epsilon / 3, delta / 3)
+    if budget is not None:
+        noises = [calibrated] if extra is None else [calibrated, extra]
+        budget.claim([noise.cost() for noise in noises], "regression release")
+    noisy = mechanism.release(vector)
+    eigenvalue = None if extra is None else _eigenvalue(rows, extra, delta / 3)
     return RegressionRelease(
         released=[float(v) for v in noisy[: layout.size]],
         n=len(rows) if neighbours == "substitute" else max(round(float(noisy[-1])), 1),
@@ -271,43 +286,49 @@ def _averaged(X: Array, y: Array, size: int) -> tuple[Array, Array]:
 
 def _calibrated(
     sensitivity: Sensitivity, n_counts: int, size: int, epsilon: float, delta: float
-) -> tuple[Gaussian | Laplace, Array]:
-    """Noise for the statistics and counts together, and its standard deviations.
+) -> tuple[Gaussian | Laplace, Gaussian | Laplace, Array]:
+    """Noise for all numbers on one scale, for each on its own, and its standard deviations.
 
     A count c of sensitivity 1 is released as if it were c * share * sensitivity, and scaled back.
     """
     if delta > 0:
         # times n_counts: a count of records and one of clipped ones change by 1 each
         together = sensitivity.l2 * np.sqrt(1 + n_counts * COUNT_SHARE**2)
-        sigma = float(Gaussian(epsilon=epsilon, delta=delta, sensitivity=together).noise)
-        sd = np.full(size + n_counts, sigma)
+        gaussian = Gaussian(epsilon=epsilon, delta=delta, sensitivity=together)
+        sd = np.full(size + n_counts, float(gaussian.noise))
         sd[size:] /= COUNT_SHARE * sensitivity.l2
-        return Gaussian(sigma=sd), sd
+        return gaussian, Gaussian(sigma=sd), sd
     together = sensitivity.l1 * (1 + n_counts * COUNT_SHARE**2)
-    scale = np.full(size + n_counts, float(Laplace(epsilon=epsilon, sensitivity=together).noise))
+    laplace = Laplace(epsilon=epsilon, sensitivity=together)
+    scale = np.full(size + n_counts, float(laplace.noise))
     scale[size:] /= COUNT_SHARE**2 * sensitivity.l1
-    return Laplace(scale=scale), np.sqrt(2) * scale
+    return laplace, Laplace(scale=scale), np.sqrt(2) * scale
 
 
-def _eigenvalue(
-    X: Array,
-    y: Array,
+def _eigenvalue_noise(
     layout: StatisticsLayout,
     bounds: NormBounds | BoxBounds,
     average: int,
     epsilon: float,
     delta: float,
-) -> float:
-    """Noisy lower bound of the smallest eigenvalue of X'X (Wang 2018, Algorithm 2).
+) -> Gaussian:
+    """Noise for the smallest eigenvalue of X'X.
 
     One record changes it by at most the squared norm of a row, in either sense of neighbours, since
-    eigenvalues are monotone. The bound holds with probability 1 - delta/2 or more.
+    eigenvalues are monotone.
     """
     if layout.intercept or average != 1 or not isinstance(bounds, NormBounds) or delta <= 0:
         raise ValueError(
             "smallest_eigenvalue needs NormBounds, delta > 0, no intercept, average=1."
         )
-    mechanism = Gaussian(epsilon=epsilon, delta=delta, sensitivity=bounds.x_norm**2)
+    return Gaussian(epsilon=epsilon, delta=delta, sensitivity=bounds.x_norm**2)
+
+
+def _eigenvalue(X: Array, mechanism: Gaussian, delta: float) -> float:
+    """Noisy lower bound of the smallest eigenvalue of X'X (Wang 2018, Algorithm 2).
+
+    The bound holds with probability 1 - delta/2 or more.
+    """
     value = float(mechanism.release(np.linalg.eigvalsh(X.T @ X)[0]))
-    # epsilon and delta here are a third of the guarantee's: 2 / delta is Wang's 6 / delta
+    # delta here is a third of the guarantee's: 2 / delta is Wang's 6 / delta
     return max(value - float(mechanism.noise) * np.sqrt(2 * np.log(2 / delta)), 0.0)

@@ -50,8 +50,30 @@ class AdditiveNoise(Mechanism):
         """Numba-compiled ``log_interval(low, high, statistic, noise)``; see `log_interval`."""
         return _interval_function(self.log_tail, self.lattice > 0)
 
+    def noise_of(self, statistic: Any) -> NDArray[np.float64]:
+        """Noise parameter for a statistic, which is never made larger by it.
+
+        Two released numbers of one component would be two releases, at the price of one.
+        """
+        shape = np.shape(statistic) if not hasattr(statistic, "type") else statistic.type.shape
+        self._check_shape("the statistic", shape)
+        return self.noise
+
+    def _check_shape(self, what: str, shape: tuple[int | None, ...]) -> None:
+        own = self.noise.shape
+        fits = len(own) == len(shape) and all(
+            n in (None, m) for n, m in zip(shape, own, strict=True)
+        )
+        if own and not fits:
+            raise ValueError(
+                f"{self!r} has noise of shape {own}, {what} has shape {shape}: give one number, or "
+                "one for every component of the statistic, in its shape (np.broadcast_to). Noise "
+                "does not make more numbers of a statistic."
+            )
+
     def log_interval(self, low: Bound, high: Bound, statistic: TensorVariable) -> TensorVariable:
         """Symbolic log P(low <= released < high); None stands for no bound."""
+        self.noise_of(statistic)
         if low is None and high is None:
             return pt.zeros_like(statistic, dtype="float64")
         whole = self.lattice > 0
@@ -79,8 +101,8 @@ class AdditiveNoise(Mechanism):
         """Log P(noise >= x) for any x."""
         return pt.switch(x >= 0, self._tail(x), pt.log1p(-pt.exp(self._tail(mirror - x))))
 
-    def release(self, statistic: ArrayLike) -> NDArray:
-        """Release a confidential statistic with noise from operating-system entropy.
+    def noised(self, value: NDArray) -> NDArray:
+        """Draw the released value with operating-system entropy.
 
         Through OpenDP where it is installed (``pip install pymc_dp[opendp]``), whose samplers
         withstand attacks on floating-point numbers; otherwise integer noise is drawn exactly, and
@@ -88,9 +110,7 @@ class AdditiveNoise(Mechanism):
         """
         from pymc_dp.interop import opendp_noise  # which may import this module
 
-        value = self._checked_input(statistic)
-        noise = np.broadcast_to(self.noise, np.broadcast_shapes(value.shape, self.noise.shape))
-        value = np.broadcast_to(value, noise.shape)
+        noise = np.broadcast_to(self.noise_of(value), value.shape)
         if opendp_noise.is_installed():
             return opendp_noise.add_noise(self.opendp_maker, value, noise)
         return self.noisy(value, noise)
@@ -99,9 +119,11 @@ class AdditiveNoise(Mechanism):
     def noisy(self, value: NDArray, noise: NDArray[np.float64]) -> NDArray:
         """Add noise from operating-system entropy without OpenDP."""
 
-    def _checked_input(self, statistic: ArrayLike) -> NDArray:
+    def checked_input(self, statistic: ArrayLike) -> NDArray:
+        """Insist on finite numbers, in the shape of the noise."""
         value = np.asarray(statistic, dtype=np.float64)
         check_finite("the statistic", value)
+        self.noise_of(value)
         return value
 
     def clamped(self, lower: float | None = None, upper: float | None = None) -> Clamped:
@@ -148,15 +170,7 @@ class AdditiveNoise(Mechanism):
 
     def check_statistic(self, name: str, statistic: TensorVariable, shape: tuple[int, ...]) -> None:
         """Insist on one noise parameter, or one for every component."""
-        try:
-            fits = np.broadcast_shapes(self.noise.shape, shape) == shape
-        except ValueError:
-            fits = False
-        if not fits:
-            raise ValueError(
-                f"{self!r} has noise of shape {self.noise.shape}, the statistic of {name!r} "
-                f"has shape {shape}: give one number, or one for every component of the statistic."
-            )
+        self._check_shape(f"the statistic of {name!r}", shape)
 
     def __repr__(self) -> str:
         text = np.array2string(self.noise, threshold=6)
@@ -179,8 +193,11 @@ class IntegerNoise(AdditiveNoise):
                 'round each of them first: pt.round(x).astype("int64").'
             )
 
-    def _checked_input(self, statistic: ArrayLike) -> NDArray:
-        return check_whole("The statistic", statistic)
+    def checked_input(self, statistic: ArrayLike) -> NDArray:
+        """Insist on whole numbers, in the shape of the noise."""
+        value = check_whole("The statistic", statistic)
+        self.noise_of(value)
+        return value
 
     def checked_release(self, name: str, value: NDArray, shape: tuple[int, ...]) -> NDArray:
         """Insist on whole numbers."""

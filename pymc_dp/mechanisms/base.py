@@ -6,15 +6,20 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.accounting.composition import GaussianQueries, pure_queries
+from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.accounting.gaussian import gaussian_epsilon
 from pymc_dp.accounting.renyi import rdp_epsilon
+
+if TYPE_CHECKING:
+    from pymc_dp.accounting.budget import PrivacyBudget
 
 __all__ = ["Guarantee", "Mechanism", "PrivacyWarning"]
 
@@ -63,7 +68,7 @@ class Mechanism(ABC):
     """A privacy mechanism with known parameters: how a released value came from a statistic.
 
     Noise added to each component is an :class:`~pymc_dp.mechanisms.additive.AdditiveNoise`; this is
-    what all mechanisms share. A new one is one module: subclass, give the four abstract members,
+    what all mechanisms share. A new one is one module: subclass, give the abstract members,
     export it from :mod:`pymc_dp.mechanisms`.
     """
 
@@ -90,9 +95,75 @@ class Mechanism(ABC):
     def draw(self, statistic: TensorVariable, rng: Any) -> tuple[Any, TensorVariable]:
         """Symbolic draw of a released value: the next generator state and the value."""
 
+    def release(
+        self,
+        statistic: ArrayLike,
+        *,
+        budget: PrivacyBudget | None = None,
+        sensitivity: ArrayLike | None = None,
+    ) -> NDArray:
+        """Release a confidential statistic with noise from operating-system entropy.
+
+        Parameters
+        ----------
+        statistic : array_like
+            What was computed from confidential records.
+        budget : PrivacyBudget, optional
+            Pays for it, see :meth:`cost`: the claim is made before the noise is drawn, and what
+            does not fit is refused. Without it nothing keeps account of the release.
+        sensitivity : float or array, optional
+            With a budget: the most that one record can change the statistic, where the mechanism
+            was not calibrated to it, between data sets that are neighbours in the budget's sense
+            (``budget.neighbours``).
+
+        Raises
+        ------
+        PrivacyError
+            If the budget does not cover it.
+
+        Examples
+        --------
+        >>> import pymc_dp as pmdp
+        >>> budget = pmdp.PrivacyBudget(epsilon=2, delta=1e-6)
+        >>> noise = pmdp.DiscreteLaplace(epsilon=0.5, sensitivity=1)
+        >>> int(noise.release(40, budget=budget)) in range(-200, 280)
+        True
+        >>> round(budget.unspent, 2)
+        0.59
+        """
+        value = self.checked_input(statistic)
+        if budget is not None:
+            self.charge(budget, sensitivity)
+        elif sensitivity is not None:
+            raise ValueError("sensitivity= tells what to charge a budget: write budget= too.")
+        return self.noised(value)
+
+    def charge(self, budget: PrivacyBudget, sensitivity: ArrayLike | None = None) -> None:
+        """Claim what one release costs, or refuse."""
+        budget.claim(self.cost(sensitivity), f"release by {self!r}")
+
+    def cost(self, sensitivity: ArrayLike | None = None) -> GaussianQueries:
+        """Tell what one release costs a budget; `sensitivity` defaults to the declared one.
+
+        Gaussian noise costs what it is; a pure epsilon guarantee what
+        :func:`~pymc_dp.accounting.pure_queries` tells.
+        """
+        guarantee = self.guarantee(sensitivity)
+        if guarantee.epsilon is None or guarantee.delta > 0 or not np.isfinite(guarantee.epsilon):
+            raise PrivacyError(
+                f"{self!r} has no pure epsilon guarantee ({guarantee}), by which alone it could be "
+                "charged to a budget. Release with Gaussian, DiscreteGaussian, Laplace or "
+                "DiscreteLaplace noise, or keep account of it apart, without budget=."
+            )
+        return pure_queries(guarantee.epsilon)
+
     @abstractmethod
-    def release(self, statistic: ArrayLike) -> NDArray:
-        """Release a confidential statistic with noise from operating-system entropy."""
+    def checked_input(self, statistic: ArrayLike) -> NDArray:
+        """Return a confidential statistic as an array, or say why it cannot be released."""
+
+    @abstractmethod
+    def noised(self, value: NDArray) -> NDArray:
+        """Draw the released value with operating-system entropy."""
 
     @abstractmethod
     def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
@@ -130,7 +201,7 @@ class Mechanism(ABC):
         if self.sensitivity is None:
             raise ValueError(
                 f"{self!r} was given its noise directly: pass the statistic's sensitivity, "
-                "guarantee(sensitivity=...)."
+                "guarantee(sensitivity=...) or release(statistic, budget=..., sensitivity=...)."
             )
         return self.sensitivity
 
@@ -159,6 +230,15 @@ def check_shape(name: str, value: ArrayLike, shape: tuple[int, ...]) -> None:
         )
 
 
+def check_same_shape(name: str, value: NDArray, other_name: str, other: NDArray) -> None:
+    """Insist that of two parameters one is a number, or both have the same shape."""
+    if value.ndim and other.ndim and value.shape != other.shape:
+        raise ValueError(
+            f"{name} has shape {value.shape} and {other_name} has shape {other.shape}: write one "
+            "number, or one for every component of the statistic, in its shape."
+        )
+
+
 def check_whole(name: str, value: ArrayLike) -> NDArray[np.int64]:
     """Cast to int64 and insist that nothing is lost."""
     array = np.asarray(value)
@@ -184,6 +264,14 @@ def positive(name: str, value: ArrayLike) -> NDArray[np.float64]:
     if array.size == 0 or not np.all(np.isfinite(array)) or not np.all(array > 0):
         raise ValueError(f"{name} must be positive and finite, got {value!r}.")
     return array
+
+
+def one_positive(name: str, value: Any) -> float:
+    """Cast to a float and insist on one positive, finite number."""
+    array = positive(name, value)
+    if array.ndim:
+        raise ValueError(f"{name} must be one number, got {value!r}.")
+    return float(array)
 
 
 def check_one_way(

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_dp.mechanisms.base import Guarantee, Mechanism, check_one_way, positive
+from pymc_dp.accounting.composition import GaussianQueries
+from pymc_dp.mechanisms.base import (
+    Guarantee,
+    Mechanism,
+    check_one_way,
+    check_same_shape,
+    positive,
+)
 
 __all__ = ["GaussianCalibration", "LaplaceCalibration"]
 
@@ -29,11 +36,14 @@ class LaplaceCalibration(Mechanism):
             self.noise = positive("scale", scale)
         else:
             self.sensitivity = positive("sensitivity", sensitivity)  # type: ignore[arg-type]
-            self.noise = np.asarray(self.sensitivity / positive("epsilon", epsilon))  # type: ignore[arg-type]
+            each = positive("epsilon", epsilon)  # type: ignore[arg-type]
+            check_same_shape("epsilon", each, "sensitivity", self.sensitivity)
+            self.noise = np.asarray(self.sensitivity / each)
 
     def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
         """Epsilon for an l1 sensitivity, or for one sensitivity a component."""
         delta_1 = self._sensitivity_or_declared(sensitivity)
+        check_same_shape("sensitivity", delta_1, "the noise", self.noise)
         together = delta_1 / self.noise.min() if delta_1.ndim == 0 else np.sum(delta_1 / self.noise)
         epsilon = float(together)
         # pure epsilon-DP implies (epsilon^2 / 2)-zCDP: Bun & Steinke 2016, Proposition 1.4
@@ -66,7 +76,9 @@ class GaussianCalibration(Mechanism):
             return
         self.sensitivity = positive("sensitivity", sensitivity)  # type: ignore[arg-type]
         if rho is not None:
-            unit: NDArray[np.float64] | float = 1 / np.sqrt(2 * positive("rho", rho))
+            each = positive("rho", rho)
+            check_same_shape("rho", each, "sensitivity", self.sensitivity)
+            unit: NDArray[np.float64] | float = 1 / np.sqrt(2 * each)
         elif epsilon is None or delta is None:
             missing = "delta" if delta is None else "epsilon"
             raise ValueError(
@@ -88,9 +100,23 @@ class GaussianCalibration(Mechanism):
         The epsilon is that at the delta the mechanism was calibrated to;
         ``guarantee(...).epsilon_at(delta)`` gives it at any other.
         """
+        return self._at_rho(self._rho(sensitivity, self.noise))
+
+    def cost(self, sensitivity: ArrayLike | None = None) -> GaussianQueries:
+        """Tell what one release costs a budget: one query of this noise over the sensitivity."""
+        rho = self._rho(sensitivity, self.continuous_noise)
+        return GaussianQueries(float(1 / np.sqrt(2 * rho)), 1)
+
+    @property
+    def continuous_noise(self) -> NDArray[np.float64]:
+        """Sigma of continuous Gaussian noise that costs no less."""
+        return self.noise
+
+    def _rho(self, sensitivity: ArrayLike | None, noise: NDArray[np.float64]) -> float:
         delta_2 = self._sensitivity_or_declared(sensitivity)
-        together = delta_2 / self.noise.min() if delta_2.ndim == 0 else delta_2 / self.noise
-        return self._at_rho(float(np.sum(together**2) / 2))
+        check_same_shape("sensitivity", delta_2, "the noise", noise)
+        together = delta_2 / noise.min() if delta_2.ndim == 0 else delta_2 / noise
+        return float(np.sum(together**2) / 2)
 
     def _at_rho(self, rho: float) -> Guarantee:
         bare = Guarantee(None, 0.0, rho, self.gaussian)

@@ -71,9 +71,13 @@ class CustomMechanism(Mechanism):
         """Zeros of the released value's shape."""
         return pt.zeros(self.released_shape(tuple(statistic.shape)))
 
-    def release(self, statistic: ArrayLike) -> NDArray:
+    def checked_input(self, statistic: ArrayLike) -> NDArray:
         """Refuse: a density alone cannot be drawn from."""
         raise NotImplementedError("CustomMechanism knows a density, not how to draw from it.")
+
+    def noised(self, value: NDArray) -> NDArray:
+        """Refuse, as `checked_input`."""
+        raise NotImplementedError
 
     def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
         """Refuse: nothing is known of the density."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.accounting.renyi import zcdp_rho
 from pymc_dp.compat import numba_core_rv_funcify
 from pymc_dp.mechanisms.additive import IntegerNoise
@@ -170,16 +171,29 @@ class DiscreteGaussian(GaussianCalibration, IntegerNoise):
     def _log_normaliser(self) -> NDArray[np.float64]:
         return np.vectorize(log_normaliser, otypes=[float])(self.noise)
 
+    @property
+    def continuous_noise(self) -> NDArray[np.float64]:
+        """Sigma of continuous Gaussian noise that costs no less: see `accounting/noise.py`."""
+        if not np.all(self.noise > 2):
+            raise PrivacyError(
+                f"{self!r} has sigma of 2 or less, for which its cost in a budget is not known. "
+                "Write a larger sigma, or pmdp.Gaussian(...).rounded(), which any budget can count."
+            )
+        return np.sqrt(self.noise**2 - 4)
+
     def logp(self, released: Any, statistic: Any) -> TensorVariable:
         """Symbolic log-probability of each component."""
         k = pt.as_tensor(released) - statistic
-        log_p = -0.5 * (k / self.noise) ** 2 - self._log_normaliser
+        log_p = -0.5 * (k / self.noise_of(statistic)) ** 2 - self._log_normaliser
         return pt.switch(pt.eq(k, pt.floor(k)), log_p, -np.inf)
 
     def draw(self, statistic: TensorVariable, rng: Any) -> tuple[Any, TensorVariable]:
         """Symbolic draw of a released value."""
         rng, k = _discrete_gaussian_rv(
-            pt.as_tensor(self.noise), size=statistic.shape, rng=rng, return_next_rng=True
+            pt.as_tensor(self.noise_of(statistic)),
+            size=statistic.shape,
+            rng=rng,
+            return_next_rng=True,
         )
         return rng, pt.round(statistic).astype("int64") + k
 

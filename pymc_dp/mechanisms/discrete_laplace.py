@@ -62,12 +62,13 @@ class DiscreteLaplace(LaplaceCalibration, IntegerNoise):
         """Symbolic log-probability of each component."""
         k = pt.abs(pt.as_tensor(released) - statistic)
         # log tanh(1/2s) = log(1 - q) - log(1 + q), q = exp(-1/s)
-        log_normaliser = np.log(-np.expm1(-1 / self.noise)) - np.log1p(np.exp(-1 / self.noise))
-        return pt.switch(pt.eq(k, pt.floor(k)), log_normaliser - k / self.noise, -np.inf)
+        noise = self.noise_of(statistic)
+        log_normaliser = np.log(-np.expm1(-1 / noise)) - np.log1p(np.exp(-1 / noise))
+        return pt.switch(pt.eq(k, pt.floor(k)), log_normaliser - k / noise, -np.inf)
 
     def draw(self, statistic: TensorVariable, rng: Any) -> tuple[Any, TensorVariable]:
         """Symbolic draw: the difference of two geometric numbers."""
-        p = pt.as_tensor(-np.expm1(-1 / self.noise))
+        p = pt.as_tensor(-np.expm1(-1 / self.noise_of(statistic)))
         size = statistic.shape
         rng, first = pt.random.geometric(p, size=size, rng=rng, return_next_rng=True)
         rng, second = pt.random.geometric(p, size=size, rng=rng, return_next_rng=True)

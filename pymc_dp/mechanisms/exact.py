@@ -62,10 +62,14 @@ class Exact(Mechanism):
         """Return the statistic."""
         return advance(rng, pt.round(statistic).astype("int64"))
 
-    def release(self, statistic: ArrayLike) -> NDArray[np.int64]:
-        """Return the statistic, with a warning."""
-        warnings.warn("Exact() protects nothing: no noise is added.", PrivacyWarning, stacklevel=2)
+    def checked_input(self, statistic: ArrayLike) -> NDArray[np.int64]:
+        """Insist on whole numbers."""
         return check_whole("The statistic", statistic)
+
+    def noised(self, value: NDArray) -> NDArray:
+        """Return the statistic, with a warning."""
+        warnings.warn("Exact() protects nothing: no noise is added.", PrivacyWarning, stacklevel=3)
+        return value
 
     def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
         """None: epsilon is infinite."""

@@ -2,7 +2,9 @@
 
 Canonne, Kamath & Steinke (2020), The discrete Gaussian for differential privacy, Algorithms 1 to 3.
 No floating-point number is formed, so that nothing of the statistic shows in low-order bits; a
-float parameter is taken as the rational number it is.
+float parameter is taken as the rational number it is. Whole parameters, and with them the proposals
+for others, are drawn by the compiled sampler of the curators' steps; ratios of numbers near 2**53,
+as most floats are, do not fit into its 64-bit integers.
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ from secrets import randbelow
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pymc_dp.numerics.entropy import system_discrete_gaussian, system_discrete_laplace
+from pymc_dp.numerics.exact_noise import LARGEST_GAUSSIAN, LARGEST_LAPLACE
 
 __all__ = ["discrete_gaussian", "discrete_laplace", "weighted_choice"]
 
@@ -47,6 +52,8 @@ def discrete_laplace(scale: float | Fraction) -> int:
     """
     ratio = Fraction(scale)  # = t / s: Algorithm 2 draws exp(-|k| s / t)
     t, s = ratio.numerator, ratio.denominator
+    if s == 1 and t <= LARGEST_LAPLACE:
+        return int(system_discrete_laplace(t, 1)[0])
     while True:
         u = randbelow(t)
         if not _bernoulli_exp(Fraction(u, t)):
@@ -69,8 +76,11 @@ def discrete_gaussian(sigma: float | Fraction) -> int:
     >>> isinstance(discrete_gaussian(2.5), int)
     True
     """
-    variance = Fraction(sigma) ** 2
-    t = int(Fraction(sigma)) + 1
+    ratio = Fraction(sigma)
+    if ratio.denominator == 1 and ratio <= LARGEST_GAUSSIAN:
+        return int(system_discrete_gaussian(int(ratio), 1)[0])
+    variance = ratio**2
+    t = int(ratio) + 1
     while True:
         k = discrete_laplace(Fraction(t))
         excess = abs(k) - variance / t

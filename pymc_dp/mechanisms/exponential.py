@@ -18,7 +18,7 @@ from pymc_dp.mechanisms.base import (
     Mechanism,
     check_finite,
     check_shape,
-    positive,
+    one_positive,
     warn_floating_point,
 )
 from pymc_dp.mechanisms.custom import cannot_draw
@@ -84,8 +84,8 @@ class ExponentialMechanism(Mechanism):
             )
         self._utility = utility
         self._log_normaliser = log_normaliser
-        self.epsilon = float(positive("epsilon", epsilon))
-        self.sensitivity = positive("sensitivity", sensitivity)
+        self.epsilon = one_positive("epsilon", epsilon)
+        self.sensitivity = np.asarray(one_positive("sensitivity", sensitivity))
         self.candidates = None if candidates is None else _checked_candidates(candidates)
         self._ndim = 0 if self.candidates is None else self.candidates.ndim - 1
 
@@ -98,11 +98,25 @@ class ExponentialMechanism(Mechanism):
         released, statistic = pt.as_tensor(released, dtype="float64"), pt.as_tensor(statistic)
         if self.candidates is None:
             assert self._log_normaliser is not None
-            own = pt.as_tensor(self._utility(statistic, released))
+            own = self._checked_utility(statistic, released)
             return pt.stack([own, pt.as_tensor(self._log_normaliser(statistic))])
         candidate = pt.tensor("candidate", dtype="float64", shape=self.candidates.shape[1:])
-        utility = pt.as_tensor(self._utility(statistic, candidate)).astype("float64")
+        utility = self._checked_utility(statistic, candidate).astype("float64")
         return vectorize_graph(utility, {candidate: pt.as_tensor(self.candidates)})
+
+    def _checked_utility(self, statistic: TensorVariable, candidate: Any) -> TensorVariable:
+        utility = pt.as_tensor(self._utility(statistic, candidate))
+        if utility.ndim != self._utility_ndim:
+            raise ValueError(
+                f"The function of {type(self).__name__} must return {self._utility_ndim} "
+                f"dimensions for each candidate, not {utility.ndim}: sum over the records."
+            )
+        return utility
+
+    @property
+    def _utility_ndim(self) -> int:
+        """Dimensions of what the user's function returns for one candidate."""
+        return 0
 
     def logp_of_totals(self, released: TensorVariable, totals: TensorVariable) -> TensorVariable:
         """Symbolic log-density as a function of the utilities."""
@@ -137,19 +151,23 @@ class ExponentialMechanism(Mechanism):
             return pt.zeros(())
         return pt.as_tensor(self.candidates[0])
 
-    def release(self, statistic: ArrayLike) -> NDArray[np.float64]:
-        """Choose a candidate with entropy of the operating system (Gumbel's trick)."""
+    def checked_input(self, statistic: ArrayLike) -> NDArray:
+        """Insist on a choice that can be drawn."""
         if self.candidates is None:
             raise NotImplementedError("Only a choice among finitely many candidates= can be drawn.")
+        return np.asarray(statistic)
+
+    def noised(self, value: NDArray) -> NDArray[np.float64]:
+        """Choose a candidate with entropy of the operating system (Gumbel's trick)."""
+        assert self.candidates is not None
         warn_floating_point(self)
-        value = np.asarray(statistic)
         scores = _compiled_scores(self, value.ndim, str(value.dtype))(value)
         noisy = scores - np.log(-np.log(system_uniform(scores.shape)))
         return self.candidates[int(np.argmax(noisy))]
 
     def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
         """Epsilon, and rho by the bounded range of the privacy loss (Cesar & Rogers 2021)."""
-        actual = float(self._sensitivity_or_declared(sensitivity))
+        actual = one_positive("sensitivity", self._sensitivity_or_declared(sensitivity))
         epsilon = self.epsilon * actual / float(self.sensitivity)  # type: ignore[arg-type]
         return Guarantee(epsilon, 0.0, epsilon**2 / 8)
 
@@ -239,6 +257,10 @@ class KNormGradient(ExponentialMechanism):
             log_normaliser=log_normaliser,
         )
         self.order = order
+
+    @property
+    def _utility_ndim(self) -> int:
+        return self._ndim
 
     def score(self, totals: TensorVariable) -> TensorVariable:
         """Negative norm of the gradient."""

@@ -81,11 +81,12 @@ class Gaussian(GaussianCalibration, AdditiveNoise):
 
     def logp(self, released: Any, statistic: Any) -> TensorVariable:
         """Symbolic log-density of each component."""
-        return pm.logp(pm.Normal.dist(statistic, self.noise), released)
+        return pm.logp(pm.Normal.dist(statistic, self.noise_of(statistic)), released)
 
     def draw(self, statistic: TensorVariable, rng: Any) -> tuple[Any, TensorVariable]:
         """Symbolic draw of a released value."""
-        return pt.random.normal(statistic, self.noise, rng=rng, return_next_rng=True)
+        noise = self.noise_of(statistic)
+        return pt.random.normal(statistic, noise, rng=rng, return_next_rng=True)
 
     def symbolic_log_tail(self, x: TensorVariable) -> TensorVariable:
         """Log of the normal distribution's tail."""

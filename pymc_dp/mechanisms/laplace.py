@@ -61,11 +61,12 @@ class Laplace(LaplaceCalibration, AdditiveNoise):
 
     def logp(self, released: Any, statistic: Any) -> TensorVariable:
         """Symbolic log-density of each component."""
-        return pm.logp(pm.Laplace.dist(statistic, self.noise), released)
+        return pm.logp(pm.Laplace.dist(statistic, self.noise_of(statistic)), released)
 
     def draw(self, statistic: TensorVariable, rng: Any) -> tuple[Any, TensorVariable]:
         """Symbolic draw of a released value."""
-        return pt.random.laplace(statistic, self.noise, rng=rng, return_next_rng=True)
+        noise = self.noise_of(statistic)
+        return pt.random.laplace(statistic, noise, rng=rng, return_next_rng=True)
 
     def symbolic_log_tail(self, x: TensorVariable) -> TensorVariable:
         """Log of half an exponential's tail."""

@@ -18,6 +18,7 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.accounting.composition import GaussianQueries
 from pymc_dp.mechanisms.additive import AdditiveNoise, Bound
 from pymc_dp.mechanisms.base import Guarantee, check_finite, check_shape, positive
 
@@ -65,9 +66,17 @@ class PostProcessed(AdditiveNoise):
         """Belongs to the inner mechanism."""
         raise NotImplementedError
 
-    def release(self, statistic: ArrayLike) -> NDArray:
-        """Release with the inner mechanism, then do the same to the number."""
-        return self.change(self.inner.release(statistic), np)
+    def cost(self, sensitivity: ArrayLike | None = None) -> GaussianQueries:
+        """Cost of the noise."""
+        return self.inner.cost(sensitivity)
+
+    def checked_input(self, statistic: ArrayLike) -> NDArray:
+        """As the inner mechanism."""
+        return self.inner.checked_input(statistic)
+
+    def noised(self, value: NDArray) -> NDArray:
+        """Draw with the inner mechanism, then do the same to the number."""
+        return self.change(self.inner.noised(value), np)
 
     def draw(self, statistic: TensorVariable, rng: Any) -> tuple[Any, TensorVariable]:
         """Symbolic draw of a released value."""

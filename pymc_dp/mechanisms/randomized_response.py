@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from pymc.vartypes import discrete_types
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.mechanisms.base import (
     Guarantee,
     Mechanism,
@@ -19,6 +20,9 @@ from pymc_dp.mechanisms.base import (
     positive,
 )
 from pymc_dp.mechanisms.exact_sampling import weighted_choice
+
+if TYPE_CHECKING:
+    from pymc_dp.accounting.budget import PrivacyBudget
 
 __all__ = ["RandomizedResponse"]
 
@@ -103,12 +107,25 @@ class RandomizedResponse(Mechanism):
         p = pt.as_tensor(self.matrix)[statistic.astype("int64")]
         return pt.random.categorical(p, rng=rng, return_next_rng=True)
 
-    def release(self, statistic: ArrayLike) -> NDArray[np.int64]:
-        """Release reports drawn exactly from operating-system entropy."""
+    def checked_input(self, statistic: ArrayLike) -> NDArray[np.int64]:
+        """Insist on categories."""
         truth = check_whole("The statistic", statistic)
         self._check_range("the statistic", truth, self.matrix.shape[0])
-        reports = [weighted_choice(self.matrix[c]) for c in truth.ravel()]
-        return np.array(reports, dtype=np.int64).reshape(truth.shape)
+        return truth
+
+    def noised(self, value: NDArray) -> NDArray[np.int64]:
+        """Draw every report exactly from operating-system entropy."""
+        reports = [weighted_choice(self.matrix[c]) for c in value.ravel()]
+        return np.array(reports, dtype=np.int64).reshape(value.shape)
+
+    def charge(self, budget: PrivacyBudget, sensitivity: ArrayLike | None = None) -> None:
+        """Claim the local guarantee: one record has one report. Their number must be public."""
+        if budget.neighbours != "substitute":
+            raise PrivacyError(
+                "Reports reveal the number of records, which is not public under neighbours="
+                f'{budget.neighbours!r}: charge a PrivacyBudget(neighbours="substitute").'
+            )
+        super().charge(budget, sensitivity)
 
     def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
         """Local epsilon of one record's report; there is no sensitivity to give."""

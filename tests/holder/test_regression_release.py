@@ -270,3 +270,32 @@ def test_bad_letters_are_explained(change, message):
         RegressionRelease.from_json(json.dumps(letter))
     with pytest.raises(ValueError, match="not the JSON"):
         RegressionRelease.from_json("dear analyst")
+
+
+@pytest.mark.parametrize("delta", [1e-5, 0])
+@pytest.mark.parametrize("eigenvalue", [False, True])
+def test_a_release_is_charged_to_a_budget(delta, eigenvalue, recwarn):
+    if eigenvalue and not delta:
+        pytest.skip("needs Gaussian noise")
+    X, y = np.full((20, 2), 0.1), np.zeros(20)
+    bounds = pmdp.regression.NormBounds(x_norm=1.0, y_bound=1.0)
+    budget = pmdp.PrivacyBudget(epsilon=1, delta=1e-5)
+    kwargs = {"budget": budget, "smallest_eigenvalue": eigenvalue}
+    pmdp.regression_release(X, y, bounds, 0.8, delta, **kwargs)
+    # exactly what was asked for, or less where Gaussian parts compose better than by addition
+    assert 0.8 * (0.6 if eigenvalue else 1 - 1e-6) < budget.spent <= 0.8 * (1 + 1e-9)
+    assert len(budget.claims()) == 1 + eigenvalue
+    if eigenvalue:  # which leaves room for another
+        pmdp.regression_release(X, y, bounds, 0.8, delta, **kwargs)
+    before = budget.claims()
+    with pytest.raises(pmdp.PrivacyError, match="regression release"):
+        pmdp.regression_release(X, y, bounds, 0.8, delta, **kwargs)
+    assert budget.claims() == before
+
+
+def test_neighbours_of_release_and_budget_are_the_same():
+    bounds = pmdp.regression.NormBounds(x_norm=1.0, y_bound=1.0)
+    budget = pmdp.PrivacyBudget(epsilon=1, delta=1e-5, neighbours="add_remove")
+    with pytest.raises(ValueError, match="neighbours='add_remove'"):
+        pmdp.regression_release(np.zeros((5, 1)), np.zeros(5), bounds, 1, 1e-5, budget=budget)
+    assert budget.claims() == []

@@ -94,6 +94,8 @@ def test_python_draws_of_a_discrete_gaussian():
     [
         (lambda: discrete_laplace(2.5), pmdp.DiscreteLaplace(scale=2.5)),
         (lambda: discrete_laplace(0.4), pmdp.DiscreteLaplace(scale=0.4)),
+        (lambda: discrete_laplace(3.0), pmdp.DiscreteLaplace(scale=3.0)),
+        (lambda: discrete_gaussian(3.0), pmdp.DiscreteGaussian(sigma=3.0)),
         (lambda: discrete_gaussian(0.7), pmdp.DiscreteGaussian(sigma=0.7)),
         (lambda: discrete_gaussian(4.25), pmdp.DiscreteGaussian(sigma=4.25)),
     ],

@@ -56,7 +56,11 @@ def simulate_logistic(values, n=N, width=1.0, seed=12):
 @pytest.fixture
 def seeded(monkeypatch):
     rng = np.random.default_rng(1)
-    monkeypatch.setattr(noise, "system_normal", lambda size: rng.normal(size=size).tolist())
+
+    def draw(scale, size):
+        return np.rint(scale * rng.normal(size=size)).astype(np.int64)
+
+    monkeypatch.setattr(noise, "system_discrete_gaussian", draw)
 
 
 @pytest.fixture(scope="module")
