@@ -7,22 +7,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from pymc_dp.accounting import noise
 from pymc_dp.accounting.budget import PrivacyBudget, record_weight
 from pymc_dp.accounting.composition import GaussianQueries
-from pymc_dp.compat import no_model_context
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior, compile_prior_gradient
-from pymc_dp.curator.plan.scoring import NoScoresError, ScoringStep, SimulatedScores
+from pymc_dp.curator.plan.marginal_mode import marginal_mode
+from pymc_dp.curator.plan.scoring import ScoringStep, SimulatedScores
+from pymc_dp.curator.plan.simulator import Simulator, Values
 from pymc_dp.curator.steps.base import curated_models
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Matrix, Vector
-
-Values = dict[str, NDArray[Any]]
 
 _GROWTH = 1.5  # of a gradient's part of the budget over the one before: the way there is cheap
 _AWRY = 0.1  # part of a step that may lead elsewhere, as the likelihood is not quite normal
@@ -39,8 +37,8 @@ class Pilot(NamedTuple):
         :func:`~pymc_dp.sample` and ``start=`` of :func:`~pymc_dp.suggest_hmc`.
     error : float
         How far it may be from the posterior's mode, in posterior standard deviations, root mean
-        square over coordinates: what noise, clipping and the disagreement of the last steps let
-        expect where confidential records are like the simulated ones.
+        square over what records identify: what noise, clipping and the disagreement of the last
+        steps let expect where confidential records are like the simulated ones.
     synthetic : pymc.Model
         The model with records simulated there.
     """
@@ -112,7 +110,9 @@ def pilot(
     out to be along the last one than simulated, and limited: seen from neither end may they change
     records' log-likelihoods by more than about 1. The prior is added as it is, to a likelihood that
     is taken for normal. Each gradient's part of the budget is 1.5 times that of the one before; the
-    ends of the last half are averaged.
+    ends of the last half are averaged. Hyperparameters that records do not identify are then moved
+    to the mode of their marginal posterior by Laplace's approximation, and the others with them, so
+    that simulated records keep their likelihoods.
 
     Examples
     --------
@@ -141,7 +141,8 @@ def pilot(
         model, budget, independent_records=independent_records, public_data=public_data
     )
     curated_models.setdefault(model, {})[budget.ledger] = budget
-    simulator = _Simulator(simulate, model, records, _public_number(n, records, budget))
+    n = _public_number(n, records, budget)
+    simulator = Simulator(simulate, model, records.space, records.likelihood, n)
     theta = records.space.start if start is None else records.space.flatten(start)
     scores = simulator.scores(theta)
     _warn_if_useless(scores, records.noise(budget.gaussian_queries(1, share)), share)
@@ -154,15 +155,15 @@ def pilot(
     for query in queries:
         step = scores.step(records.noise(query))
         move = step.move(records.noised_total(theta, scores.basis, step.bound, query))
-        steeper = _steeper(taken[-1], theta, move, step, scores) if taken else 1.0
-        short = move / steeper / max(1.0, scores.far(move / steeper))
+        curvature = _relative_curvature(taken[-1], theta, move, step, scores) if taken else 1.0
+        short = move / curvature / max(1.0, scores.log_ratio(move / curvature))
         end, there = simulator.reach(theta, records.with_prior(theta, scores.basis, short))
         taken.append(_Taken(theta, scores.basis @ move, end, step))
         theta, scores = end, there
     place, error = _averaged(taken[n_gradients // 2 :], scores)
-    place = records.untold(place, scores.axes[:, scores.basis.shape[1] :])
+    place, change = marginal_mode(place, scores, records.log_prior, records.prior_gradient)
     point = records.space.unflatten(place, model.initial_point())
-    return Pilot(point, error, simulator(place))
+    return Pilot(point, math.hypot(error, change), simulator(place))
 
 
 class _Taken(NamedTuple):
@@ -174,10 +175,10 @@ class _Taken(NamedTuple):
     step: ScoringStep
 
 
-def _steeper(
+def _relative_curvature(
     last: _Taken, theta: Vector, move: Vector, step: ScoringStep, scores: SimulatedScores
 ) -> float:
-    """How much steeper the likelihood was along the last step than simulated records tell.
+    """Curvature of the likelihood along the last step, over that of simulated records.
 
     A secant: the change of what gradients ask for over the way gone, drawn to 1 as by a prior of
     standard deviation 1/2.
@@ -197,9 +198,12 @@ def _averaged(taken: Sequence[_Taken], scores: SimulatedScores) -> tuple[Vector,
     other += _AWRY**2 * np.mean(asked**2, axis=1)
     weights = 1 / (noise_variance + other)
     weights /= weights.sum()
-    place = weights @ np.array([one.end for one in taken])
+    # from the last end, as records see it: parameters that they do not identify have moved too
+    mean = weights @ np.array([scores.coordinates(one.end) for one in taken])
+    near = scores.log_ratio(mean) < 1  # else the average of such ends means nothing
+    place = taken[-1].end + (scores.basis @ mean if near else 0.0)
     in_mean = float(weights**2 @ noise_variance)
-    apart = float(np.mean(scores.standardised(taken[-1].end - place) ** 2))
+    apart = float(np.mean(mean**2)) if np.isfinite(mean).all() else math.inf
     excess = max(0.0, apart - float((1 - 2 * weights[-1]) * noise_variance[-1]) - in_mean)
     if excess > _USEFUL**2:
         warnings.warn(
@@ -248,26 +252,15 @@ class _Records:
 
     def with_prior(self, theta: Vector, basis: Matrix, move: Vector) -> Vector:
         """Maximise the prior times a normal likelihood around the end of a move."""
-        return self._maximised(theta, basis, move, 1.0)
 
-    def untold(self, theta: Vector, axes: Matrix) -> Vector:
-        """Maximise the prior over what the likelihood does not tell, given the rest.
-
-        Once, at the end: the joint mode of coefficients and their prior's scale is often at zero.
-        """
-        return self._maximised(theta, axes, np.zeros(axes.shape[1]), 0.0)
-
-    def _maximised(self, theta: Vector, axes: Matrix, centre: Vector, precision: float) -> Vector:
         def surprise(z: Vector) -> tuple[float, Vector]:
-            off, place = z - centre, theta + axes @ z
-            value = precision * float(off @ off) / 2 - float(self.log_prior(place))
-            return value, precision * off - axes.T @ self.prior_gradient(place)
+            off, place = z - move, theta + basis @ z
+            value = float(off @ off) / 2 - float(self.log_prior(place))
+            return value, off - basis.T @ self.prior_gradient(place)
 
-        if centre.size == 0:
-            return theta
         with np.errstate(all="ignore"):
-            found = minimize(surprise, centre, jac=True, method="BFGS").x
-        return theta + axes @ (found if np.isfinite(found).all() else centre)
+            found = minimize(surprise, move, jac=True, method="BFGS").x
+        return theta + basis @ (found if np.isfinite(found).all() else move)
 
 
 def _public_number(n: int | None, records: _Records, budget: PrivacyBudget) -> int:
@@ -277,55 +270,3 @@ def _public_number(n: int | None, records: _Records, budget: PrivacyBudget) -> i
     if n != int(n) or n < 1:
         raise ValueError(f"n must be a whole number of records, not {n!r}.")
     return int(n)
-
-
-class _Simulator:
-    """The user's function over the model's vector, and a look at what it returns."""
-
-    def __init__(
-        self, simulate: Callable[[Values], pm.Model], model: pm.Model, records: _Records, n: int
-    ) -> None:
-        self._simulate, self._model, self._records, self._n = simulate, model, records, n
-        self._names = [str(rv.name) for rv in model.free_RVs]
-        theta, values = records.space.on_vector(model.replace_rvs_by_values(model.free_RVs))
-        self._values = pm.compile([theta], values)
-
-    def __call__(self, theta: Vector) -> pm.Model:
-        values = dict(zip(self._names, self._values(theta), strict=True))
-        with no_model_context():
-            model = self._simulate(values)
-        if not isinstance(model, pm.Model):
-            raise TypeError(f"simulate= must return a pymc.Model, not {type(model).__name__}.")
-        if model is self._model:
-            raise ValueError("simulate= returned the model whose records are confidential.")
-        own, other = (
-            list(space.shapes.items()) for space in (self._records.space, FlatSpace(model))
-        )
-        if own != other:
-            raise ValueError(
-                "simulate= must return the same model with other records, with the variables (and "
-                f"shapes, unconstrained) {own}, not {other}."
-            )
-        return model
-
-    def scores(self, theta: Vector) -> SimulatedScores:
-        """Scores of records simulated at a place."""
-        scores = SimulatedScores(self(theta), theta, self._n)
-        if scores.uses(self._records.likelihood):
-            raise ValueError(
-                "simulate= puts records of the confidential model in its own: simulate covariates "
-                "too, or take public ones."
-            )
-        return scores
-
-    def reach(self, theta: Vector, end: Vector) -> tuple[Vector, SimulatedScores]:
-        """Go to the end of a step, or half the way, as long as it looks far from there."""
-        for _ in range(20):
-            try:
-                there = self.scores(end)
-                if there.far(there.standardised(end - theta)) < 2:
-                    return end, there
-            except NoScoresError:
-                pass
-            end = (theta + end) / 2
-        return theta, self.scores(theta)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
+from numpy.typing import NDArray
 
 from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.likelihood import RecordLikelihood
@@ -61,6 +62,8 @@ class SimulatedScores:
         those the likelihood does not depend on.
     basis : ndarray
         The former.
+    eigenvectors : ndarray
+        Of the information in coordinates of which each has information 1, largest first.
     """
 
     def __init__(self, model: pm.Model, theta: Vector, n: int) -> None:
@@ -70,18 +73,18 @@ class SimulatedScores:
                 f"simulate= returned a model with {likelihood.n_records} records: simulate about "
                 "as many as there are confidential ones, some hundreds at the least."
             )
-        gradients = RecordGradients(likelihood)
-        gradients.prepare(np.eye(theta.size))
+        self.n, self.weight = n, n / likelihood.n_records
+        self._likelihood, self._gradients = likelihood, RecordGradients(likelihood)
+        self._gradients.prepare(np.eye(theta.size))
+        self.theta, scores = theta, self._jacobian(theta)
         with np.errstate(all="ignore"):
-            scores = np.hstack(list(gradients.jacobians(theta)))
-            information = n / likelihood.n_records * scores @ scores.T
+            information = self.weight * scores @ scores.T
         if not np.isfinite(information).all() or not information.any():
             raise NoScoresError(
                 f"Records simulated at {theta} (unconstrained) have no gradient there, or an "
                 "infinite one: write another start=, or a prior that keeps away from such values."
             )
-        self.n, self.weight, self._likelihood = n, n / likelihood.n_records, likelihood
-        self.axes, rank = _standard_axes(information)
+        self.eigenvectors, self.axes, rank = _standard_axes(information)
         self.basis = self.axes[:, :rank]
         self._scores = self.basis.T @ scores
 
@@ -89,11 +92,52 @@ class SimulatedScores:
         """Whether records of another likelihood are in the model."""
         return self._likelihood.has_records_of(confidential)
 
+    @property
+    def moves_with(self) -> NDArray[np.int64]:
+        """Coordinates that the likelihood depends on."""
+        return self._likelihood.moves_with
+
+    def information(self, theta: Vector) -> Matrix:
+        """Information of n records at another place, as these records tell."""
+        jacobian = self._jacobian(theta)
+        return self.weight * jacobian @ jacobian.T
+
+    def distance(self, theta: Vector, other: Vector) -> float:
+        """How far apart two places are in standard deviations, as log-ratios of records tell.
+
+        Root mean square over the coordinates that records identify. Unlike a difference of
+        parameters, it is zero where both places give records the same likelihood.
+        """
+        squares = self.weight * float(np.sum(self._log_ratios(theta, other) ** 2))
+        return math.sqrt(squares / self.basis.shape[1])
+
+    def coordinates(self, theta: Vector) -> Vector:
+        """Coordinates of a place in the basis, from here, as log-ratios of records tell."""
+        return self.weight * self._scores @ self._log_ratios(theta, self.theta)
+
+    def least_squares(self, theta: Vector, other: Vector) -> tuple[Matrix, Vector]:
+        """Give the normal equations, at a place, for log-ratios of zero against another."""
+        jacobian = self._jacobian(theta)
+        gradient = self.weight * jacobian @ self._log_ratios(theta, other)
+        return self.weight * jacobian @ jacobian.T, gradient
+
+    def _jacobian(self, theta: Vector) -> Matrix:
+        with np.errstate(all="ignore"):
+            return np.hstack(list(self._gradients.jacobians(theta)))
+
+    def _log_ratios(self, theta: Vector, other: Vector) -> Vector:
+        """Log-likelihood ratios of the simulated records; not-a-number is a likelihood of zero."""
+        new, old = (
+            np.where(np.isnan(each), -math.inf, each)
+            for each in (self._likelihood(theta), self._likelihood(other))
+        )
+        return np.where(new == old, 0.0, new - old)
+
     def standardised(self, move: Vector) -> Vector:
         """Coordinates of a move in the basis."""
         return np.linalg.solve(self.axes, move)[: self.basis.shape[1]]
 
-    def far(self, move: Vector) -> float:
+    def log_ratio(self, move: Vector) -> float:
         """By how much a move in the basis changes log-likelihoods of records, about."""
         return float(np.linalg.norm(move)) / math.sqrt(self.n)
 
@@ -129,11 +173,12 @@ class SimulatedScores:
         )
 
 
-def _standard_axes(information: Matrix) -> tuple[Matrix, int]:
-    """Axes in which information is the identity, and how many of them have any."""
+def _standard_axes(information: Matrix) -> tuple[Matrix, Matrix, int]:
+    """Eigenvectors of scaled information, axes in which it is the identity, and its rank."""
     scale = np.sqrt(np.diag(information))
     scale[scale == 0] = 1.0
     found, vectors = np.linalg.eigh(information / np.outer(scale, scale))
     found, vectors = found[::-1], vectors[:, ::-1]
-    told = found > _RANK * found[0]
-    return vectors / scale[:, None] / np.sqrt(np.where(told, found, 1.0)), int(told.sum())
+    identified = found > _RANK * found[0]
+    axes = vectors / scale[:, None] / np.sqrt(np.where(identified, found, 1.0))
+    return vectors, axes, int(identified.sum())

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import gammaincinv, ndtr
 
@@ -13,12 +14,14 @@ from pymc_dp.accounting.budget import PrivacyBudget, record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
 from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior
 from pymc_dp.curator.penalty_kernels import clipped_count
+from pymc_dp.curator.plan.clipping import Move, choose_bound
 from pymc_dp.curator.plan.synthetic import refuse_confidential
 from pymc_dp.curator.steps.penalty import PenaltyStep
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Neighbours
 
 _NORMAL_99 = 2.576  # 99% of normal values lie within this many standard deviations
+_MOST_CLIPPED = 0.01  # fraction of log-ratios
 
 
 class Suggestion(NamedTuple):
@@ -73,10 +76,12 @@ def suggest(
     -----
     Let a record's log-likelihood change by about J times the length of a move, so that the
     posterior's standard deviation is ``s = 1 / (J sqrt(n))``, and clip at the 99% point b of these
-    changes. K moves of length D then carry noise of variance ``(2 b D)^2 K / (2 mu)`` and are
-    accepted with probability about ``2 Phi(-D sqrt(1/s^2 + 2 b^2 K / mu) / 2)``. The distance
-    travelled grows with K but levels off; K is chosen where four fifths of the limit are reached.
-    Effective draws follow from the mean square of accepted moves, as for an autoregression.
+    changes; with synthetic data, beyond it where the square of the shift that the clip causes,
+    plus one over the effective draws, is least. K moves of length D then carry noise of variance
+    ``(2 b D)^2 K / (2 mu)`` and are accepted with probability about
+    ``2 Phi(-D sqrt(1/s^2 + 2 b^2 K / mu) / 2)``. The distance travelled grows with K but levels
+    off; K is chosen where four fifths of the limit are reached. Effective draws follow from the
+    mean square of accepted moves, as for an autoregression.
 
     Examples
     --------
@@ -85,13 +90,24 @@ def suggest(
     >>> found.draws, round(found.noise_sd, 2)
     (2644, 2.13)
     """
-    slope, clip_logp = 1 / prior_sd, _NORMAL_99 / prior_sd
-    if synthetic is not None:
-        refuse_confidential([synthetic])
-        slope, clip_logp = _slopes(synthetic)
+    root_mu = np.sqrt(2 * gaussian_mu(epsilon, delta)) / record_weight(neighbours)
+    if synthetic is None:
+        return _settings(_NORMAL_99 / prior_sd, 1 / prior_sd, n, dim, chains, root_mu)
+    refuse_confidential([synthetic])
+    slopes = _slopes(synthetic)
+    slope = float(np.sqrt(np.mean(np.square(slopes))))
+    moves = [Move(each, 1 / (slope * np.sqrt(n)), n / each.size) for each in slopes]
+    noise_variance = 1 / _settings(slope, slope, n, dim, chains, root_mu).effective_draws
+    bound, _ = choose_bound(moves, 1.0, noise_variance, _MOST_CLIPPED)
+    return _settings(bound, slope, n, dim, chains, root_mu)
+
+
+def _settings(
+    clip_logp: float, slope: float, n: int, dim: int, chains: int, root_mu: float
+) -> Suggestion:
+    """Suggest settings for a clip bound and the root mean square of records' slopes."""
     scale = 1 / (slope * np.sqrt(n))
-    mu = gaussian_mu(epsilon, delta)
-    cost = (record_weight(neighbours) * clip_logp) ** 2 / (2 * mu)  # noise variance over K D^2
+    cost = (clip_logp / root_mu) ** 2  # noise variance over K D^2
     moves = max(4 / (cost * scale**2), chains)
     draws = max(1, int(moves / chains))
     length = 2.38 / np.sqrt(1 / scale**2 + cost * draws * chains)
@@ -110,8 +126,8 @@ def suggest(
     )
 
 
-def _slopes(model: pm.Model) -> tuple[float, float]:
-    """Root mean square and 99% point of records' log-likelihood changes by length of move."""
+def _slopes(model: pm.Model) -> list[NDArray[np.float64]]:
+    """Tell records' log-likelihood changes by length of move, for small moves."""
     space = FlatSpace(model)
     likelihood = RecordLikelihood(model, space, confidential=False)
     log_prior = compile_prior(model, space)
@@ -123,8 +139,7 @@ def _slopes(model: pm.Model) -> tuple[float, float]:
         direction[likelihood.moves_with] = rng.normal(size=likelihood.moves_with.size)
         direction *= 1e-4 / np.linalg.norm(direction)
         changes.append((likelihood(theta + direction) - here) / 1e-4)
-    sizes = np.abs(np.concatenate(changes))
-    return float(np.sqrt(np.mean(sizes**2))), float(np.quantile(sizes, 0.99))
+    return changes
 
 
 class ClipFraction(NamedTuple):

@@ -12,13 +12,17 @@ from pymc_dp.accounting.gaussian import gaussian_mu
 from pymc_dp.accounting.noise import LEVELS
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.penalty_kernels import clipped_total, log_acceptance, ratio_scale
+from pymc_dp.curator.plan.clipping import ClipBound, Move, choose_bound
 from pymc_dp.curator.plan.synthetic import SyntheticPosterior, covariance, refuse_confidential
 from pymc_dp.numerics.leapfrog import leapfrog
 from pymc_dp.types import Matrix, Neighbours, Vector
 
 _TRIALS = 288  # single iterations by which a setting is judged
 _RECORDS = 4000  # synthetic records that are used
-_CLIP_ERROR = 0.5  # what clipping may change of log-ratios, root mean square
+_MOST_CLIPPED = 0.05  # fraction of log-ratios
+# effective draws are about this times n mu / (bound^2 dim), the bound in root mean squares of a
+# ratio and times the records' weight: so forecast for logistic models at n = 1e5 and 1e6
+_DRAWS_PER_RECORD = 0.15
 
 
 class HMCSuggestion(NamedTuple):
@@ -35,6 +39,7 @@ class HMCSuggestion(NamedTuple):
     draws: int
     acceptance: float
     effective_draws: float
+    clip_shift: float
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -85,15 +90,18 @@ def suggest_hmc(
     -------
     HMCSuggestion
         ``effective_draws`` is a forecast for all chains together, the way from the start not
-        counted; below a hundred or so, the budget is too small for sampling.
+        counted; below a hundred or so, the budget is too small for sampling. ``clip_shift`` is how
+        far the clip of ratios moves the posterior, in its standard deviations, root mean square
+        over coordinates.
 
     Notes
     -----
     Synthetic records are weighted up to n. Their posterior is sampled by NUTS, and its
-    covariance (the mean of several) becomes the inverse mass. Ratios are clipped as far as
-    log-ratios between its draws change by less than 0.5, root mean square. Gradients are
-    clipped where noise over signal is least, and scaled up by what the clip takes away. Numbers of
-    iterations and steps, step size and split of the budget are then searched one after the other
+    covariance (the mean of several) becomes the inverse mass. Ratios are clipped where the mean
+    square error of posterior means is least: the square of the shift by which clipped log-ratios
+    between its draws tilt it, plus one over the effective draws that the noise leaves. Gradients
+    are clipped where noise over signal is least, and scaled up by what the clip takes away. Numbers
+    of iterations and steps, step size and split of the budget are then searched one after the other
     for the most effective draws, by single iterations of the private sampler from draws of the
     synthetic posterior.
 
@@ -134,12 +142,6 @@ class _Setting(NamedTuple):
     share: float
 
 
-def _clip_error(bound: float, slope: Vector, length: float, weight: float) -> float:
-    """Squared change of the log-ratio of all records, without that of having fewer synthetic."""
-    cut = length * (np.clip(slope, -bound, bound) - slope)
-    return weight**2 * (cut.sum() ** 2 - cut.size * cut.var()) + weight * cut.size * cut.var()
-
-
 def _clipped(jacobian: Matrix, bound: float) -> Matrix:
     lengths = np.linalg.norm(jacobian, axis=0)
     return jacobian * np.minimum(1, bound / np.maximum(lengths, 1e-300))
@@ -167,24 +169,24 @@ class _Trial:
             for _ in range(_TRIALS // len(targets))
             for target in targets
         ]
-        self.clip_logp = self._ratio_clip(targets, rng)
+        self.clip_logp, self.clip_shift = self._ratio_clip(targets, rng)
         self.clip_grad, self.grad_scale = self._gradient_clip()
 
-    def _ratio_clip(self, targets: Sequence[SyntheticPosterior], rng: np.random.Generator) -> float:
-        """Find the least bound that hardly changes log-ratios between draws of the posterior."""
-        pairs = []
+    def _ratio_clip(
+        self, targets: Sequence[SyntheticPosterior], rng: np.random.Generator
+    ) -> ClipBound:
+        """Weigh what clipping does to log-ratios between draws against the noise."""
+        moves = []
         for target in targets:
             for one, other in target.draws[rng.integers(len(target.draws), size=(60, 2))]:
                 length = self._length(one, other)
                 if length > 0:
                     ratios = target.likelihood(one) - target.likelihood(other)
-                    pairs.append((ratios / length, length, target.weight))
-        sizes = np.abs(np.concatenate([slope for slope, *_ in pairs]))
-        for quantile in (0.95, 0.98, 0.99, 0.995, 0.999):
-            bound = float(np.quantile(sizes, quantile))
-            if np.mean([_clip_error(bound, *pair) for pair in pairs]) < _CLIP_ERROR**2:
-                return bound
-        return float(sizes.max())
+                    moves.append(Move(ratios / length, length, target.weight))
+        dim, n = len(self.mass), targets[0].n
+        draws = _DRAWS_PER_RECORD * n * self.root_mu**2 / 2 / (self.weight**2 * dim)
+        # two draws are apart by the root of two standard deviations in each coordinate
+        return choose_bound(moves, 2 * dim, 1 / draws, _MOST_CLIPPED)
 
     def _length(self, one: Vector, other: Vector) -> float:
         """Length of a move, as the step will measure it."""
@@ -266,6 +268,7 @@ class _Trial:
             draws=max(1, round(iterations / chains)),
             acceptance=acceptance,
             effective_draws=effective,
+            clip_shift=self.clip_shift,
         )
 
     def forecast(self, setting: _Setting) -> tuple[float, float]:
@@ -303,12 +306,14 @@ class _Trial:
             return self.clip_grad * noisy + self.root.T @ target.prior_gradient(place)
 
         end = leapfrog(force, theta, self.root, momentum, step_size, steps)
-        bound = self.clip_logp * self._length(end.theta, theta)
-        if not (end.finite and bound < math.inf):
+        # as the step itself: what leaves the prior's support is rejected before records are seen
+        after = float(target.log_prior(end.theta)) if end.finite else -math.inf
+        bound = self.clip_logp * max(self._length(end.theta, theta), 1e-200)
+        if not (math.isfinite(after) and bound < math.inf):
             return 0.0, np.zeros(theta.size)
         total = clipped_total(target.likelihood(end.theta), target.likelihood(theta), bound)
         noisy_ratio = (target.weight * total / LEVELS + ratio_noise * rng.normal()) * bound
-        public = float(target.log_prior(end.theta) - target.log_prior(theta))
+        public = after - float(target.log_prior(theta))
         public += float(momentum @ momentum - end.momentum @ end.momentum) / 2
         gain = log_acceptance(noisy_ratio, public, ratio_noise * bound)
         return (math.exp(min(0.0, gain)) if math.isfinite(gain) else 0.0), end.displacement

@@ -70,7 +70,7 @@ class SyntheticPosterior:
         self.gradients = RecordGradients(self.likelihood)
         self.log_prior = compile_prior(model, self.space)
         self.prior_gradient = compile_prior_gradient(model, self.space)
-        self.weight = n / self.likelihood.n_records
+        self.n, self.weight = n, n / self.likelihood.n_records
         self.gradients.prepare(np.eye(self.space.size))
         begin = self.space.start if start is None else self.space.flatten(start)
         self.draws = self._explored(model, begin, rng)

@@ -7,11 +7,14 @@ its false-alarm rate is zero.
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.optimize import minimize
 
 import pymc_dp as pmdp
 from pymc_dp.accounting import gaussian_mu, noise
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.gradients import RecordGradients
+from pymc_dp.curator.likelihood import compile_prior, compile_prior_gradient
+from pymc_dp.curator.plan.marginal_mode import marginal_mode
 from pymc_dp.curator.plan.scoring import SimulatedScores
 from pymc_dp.graph.vector import FlatSpace
 
@@ -129,6 +132,141 @@ def test_a_place_that_was_not_reached_is_told(confidential, seeded):
             pmdp.PrivacyBudget(8, 1e-6), simulate_normal, model=confidential, start=far
         )
     assert found.error > 2
+
+
+# --- parameters that records do not identify ------------------------------------------------------
+
+GROUPS, PRIOR_MEAN, PRIOR_SPREAD = 6, 10.0, 2.0
+
+
+def hierarchical(group, y):
+    """Non-centred: eight parameters, of which records of unit variance identify six group means."""
+    with pm.Model() as model:
+        m0 = pm.Normal("m0", 0, PRIOR_MEAN)
+        s = pm.HalfNormal("s", PRIOR_SPREAD)
+        z = pm.Normal("z", 0, 1, shape=GROUPS)
+        pm.Normal("y", m0 + s * z[group], 1, observed=y)
+    return model
+
+
+def simulate_hierarchical(values, rng, n):
+    group = rng.integers(GROUPS, size=n)
+    means = values["m0"] + values["s"] * values["z"]
+    return hierarchical(group, rng.normal(means[group]))
+
+
+def group_means(point):
+    return point["m0"] + np.exp(point["s_log__"]) * point["z"]
+
+
+def exact_group_means(group, y):
+    """Posterior mean and standard deviation of group means, by quadrature over m0 and log s."""
+    counts = np.bincount(group, minlength=GROUPS)
+    means, variances = np.bincount(group, y) / counts, 1 / counts
+    m0, log_s = np.meshgrid(np.linspace(-8, 12, 301), np.linspace(-4, 3, 201), indexing="ij")
+    spread = np.exp(2 * log_s)
+    logp = -((m0 / PRIOR_MEAN) ** 2) / 2 - spread / PRIOR_SPREAD**2 / 2 + log_s
+    for mean, variance in zip(means, variances, strict=True):
+        logp -= (mean - m0) ** 2 / (spread + variance) / 2 + np.log(spread + variance) / 2
+    weights = np.exp(logp - logp.max())
+    weights /= weights.sum()
+    centre, sd = np.empty(GROUPS), np.empty(GROUPS)
+    for k, (mean, variance) in enumerate(zip(means, variances, strict=True)):
+        kept = spread / (spread + variance)
+        given = kept * mean + (1 - kept) * m0
+        centre[k] = (weights * given).sum()
+        sd[k] = np.sqrt((weights * (kept * variance + (given - centre[k]) ** 2)).sum())
+    return centre, sd
+
+
+def test_group_means_are_found_to_within_the_error():
+    """Noise of the operating system: twelve normal errors beyond twice what is told, 1e-5."""
+    off, errors = [], []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        group = rng.integers(GROUPS, size=5000)
+        y = rng.normal((1 + rng.normal(size=GROUPS))[group])
+
+        def simulate(values, rng=rng):
+            return simulate_hierarchical(values, rng, 5000)
+
+        found = pmdp.pilot(
+            pmdp.PrivacyBudget(20, 1e-6), simulate, n_gradients=8, model=hierarchical(group, y)
+        )
+        centre, sd = exact_group_means(group, y)
+        off.append((group_means(found.point) - centre) / sd)
+        errors.append(found.error)
+    assert max(errors) < 0.6
+    assert np.sqrt(np.mean(np.square(off))) < 2 * max(errors)
+
+
+def marginal_mode_by_hand(means):
+    """Mode of m0 and log s given group means, which are normal around m0 with spread s."""
+
+    def surprise(u):
+        prior = (u[0] / PRIOR_MEAN) ** 2 / 2 + np.exp(2 * u[1]) / PRIOR_SPREAD**2 / 2 - u[1]
+        return prior + ((means - u[0]) ** 2).sum() / np.exp(2 * u[1]) / 2 + GROUPS * u[1]
+
+    return minimize(surprise, [means.mean(), np.log(means.std())]).x
+
+
+def test_hyperparameters_move_and_the_likelihood_does_not():
+    """From places where s is a third or thrice what it should be; there is no noise in it."""
+    rng = np.random.default_rng(5)
+    means = 1 + rng.normal(size=GROUPS)
+    values = {"m0": 0.0, "s": 1.0, "z": means}
+    model = simulate_hierarchical(values, rng, 5000)
+    space = FlatSpace(model)
+    for m0, s in ((0.0, 1.0), (3.0, 0.3), (-1.0, 4.0)):
+        place = np.concatenate([[m0, np.log(s)], (means - m0) / s])
+        scores = SimulatedScores(model, place, N)
+        end, change = marginal_mode(
+            place, scores, compile_prior(model, space), compile_prior_gradient(model, space)
+        )
+        assert change < 0.05
+        point = space.unflatten(end, model.initial_point())
+        sd = np.sqrt(GROUPS / N)
+        np.testing.assert_allclose(group_means(point), means, atol=0.05 * sd)
+        # posterior standard deviations are 0.4 and 0.3
+        np.testing.assert_allclose(end[:2], marginal_mode_by_hand(means), atol=0.02)
+
+
+@pytest.mark.parametrize("information", [np.nan, 0.0], ids=["not finite", "singular"])
+def test_hyperparameters_stay_where_the_likelihood_cannot_be_held(information):
+    """The budget is spent by then: whatever happens, there is an answer."""
+
+    class Scores:
+        basis, eigenvectors, moves_with = np.ones((2, 1)), np.eye(2), np.arange(2)
+
+        def distance(self, theta, other):
+            return 1e3 * float(np.abs(theta - other).max())
+
+        def least_squares(self, theta, other):
+            return self.information(theta), theta - other
+
+        def information(self, theta):
+            return np.full((2, 2), information)
+
+    place = np.array([1.0, 2.0])
+    end, change = marginal_mode(
+        place, Scores(), lambda theta: -(theta @ theta), lambda theta: -theta
+    )
+    assert change == 0
+    np.testing.assert_array_equal(end, place)
+
+
+def test_the_scale_of_coefficients_follows_them():
+    beta = np.array([0.9, -0.7, 0.3])
+    model = simulate_logistic({"beta": beta}, n=2000)
+    place, space = np.concatenate([[2.0], beta]), FlatSpace(model)
+    scores = SimulatedScores(model, place, N)
+    end, change = marginal_mode(
+        place, scores, compile_prior(model, space), compile_prior_gradient(model, space)
+    )
+    assert change == 0
+    np.testing.assert_array_equal(end[1:], beta)
+    width = minimize(lambda u: 2 * u + (beta**2).sum() / np.exp(2 * u) / 2 + np.exp(2 * u) / 2, 0).x
+    np.testing.assert_allclose(end[0], width, atol=1e-3)
 
 
 # --- what it costs -------------------------------------------------------------------------------

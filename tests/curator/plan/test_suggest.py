@@ -6,6 +6,8 @@ import pymc as pm
 import pytest
 
 import pymc_dp as pmdp
+from pymc_dp.curator.plan.suggest_hmc import _Trial
+from pymc_dp.curator.plan.synthetic import SyntheticPosterior
 
 
 def logistic(n, seed):
@@ -64,6 +66,23 @@ def test_effective_draws_are_those_forecast():
     assert 0.6 < float(az.ess(tree)["mu"]) / found.effective_draws < 1.6
 
 
+@pytest.mark.parametrize("n", [20_000, 1_000_000])
+def test_the_clip_hardly_moves_a_logistic_posterior(n):
+    """Scores of a million other records tell by how much; at the 99% point it is 1 and 8."""
+    found = pmdp.suggest(4.0, 1e-6, n=n, dim=2, synthetic=logistic(20_000, seed=5))
+    rng = np.random.default_rng(8)
+    along = rng.normal(size=1_000_000)  # the covariate in the coefficients' direction
+    p = 1 / (1 + np.exp(-np.sqrt(2) * along))
+    scores = ((rng.random(p.size) < p) - p) * along
+    shifts = [
+        np.sqrt(n) * np.mean(np.clip(scores, -bound, bound) - scores) / scores.std()
+        for bound in (found.clip_logp, np.quantile(np.abs(scores), 0.99))
+    ]
+    assert abs(shifts[0]) < 0.5
+    assert abs(shifts[1]) > 1
+    assert found.clip_logp < 0.9 * np.abs(scores).max()
+
+
 def test_more_budget_and_more_records_give_more_draws():
     few = pmdp.suggest(1.0, 1e-6, n=1000, dim=3)
     assert pmdp.suggest(4.0, 1e-6, n=1000, dim=3).draws > few.draws
@@ -109,6 +128,20 @@ def test_hmc_settings_from_synthetic_data_do_what_is_forecast():
     assert 0.5 < np.mean(accepted) / found.acceptance < 1.6
     assert found.effective_draws > 20
     assert found.draws > 40
+
+
+def test_a_trial_that_leaves_the_numbers_is_rejected():
+    """Far out no record has a finite log-likelihood whose change could measure a move."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        pm.Normal("y", mu, 1, observed=np.random.default_rng(0).normal(size=200))
+    rng = np.random.default_rng(1)
+    with np.errstate(all="ignore"):
+        target = SyntheticPosterior(model, 200, None, rng)
+        trial = _Trial([target], model, 1.0, "substitute")
+        chance, moved = trial._iterate(target, np.array([1e160]), 1, 1e-3, 1.0, 1.0, rng)
+    assert chance == 0
+    assert not moved.any()
 
 
 def test_settings_for_the_model_in_context_leave_it_alone():
