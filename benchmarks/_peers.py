@@ -47,7 +47,7 @@ def by_nutpie(model, tune, draws):
 
 def plain_gibbs(model):
     """Algorithm 1 of Ju et al. (2022), NUTS for the parameters."""
-    records = [rv for rv in model.free_RVs if pmdp.records.is_record(rv)]
+    records = pmdp.records.record_variables(model)
     others = [rv for rv in model.free_RVs if rv not in records]
     return lambda: [pm.NUTS(others), pmdp.RecordGibbs(records, interweave=False, rounds=1)]
 

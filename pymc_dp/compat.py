@@ -4,6 +4,7 @@ What an upgrade of these breaks, it breaks here: ``tests/test_compat.py`` says w
 and what it was for. Rules are registries, to which distributions of this package are added.
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -67,6 +68,7 @@ __all__ = [
     "logcdf_rules",
     "logprob_rules",
     "make_initial_point_fn",
+    "model_being_assigned",
     "models_in_context",
     "no_model_context",
     "normalize_rng_param",
@@ -83,6 +85,16 @@ __all__ = [
 def jit_function(function: Any) -> Any:
     """Take the numba function out of a compiled PyTensor function."""
     return function.vm.jit_fn
+
+
+def model_being_assigned() -> Any:
+    """Model that ``assign_step_methods`` was called with, which tells steps variables alone."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is assign_step_methods.__code__:
+            return frame.f_locals["model"]
+        frame = frame.f_back
+    return None
 
 
 def models_in_context() -> list[Any]:

@@ -15,15 +15,18 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.record_gibbs.interweave import interweaving_plan
-from pymc_dp.analyst.record_gibbs.parameters import describe_update, takes
-from pymc_dp.analyst.records import RecordBlock, length_of, record_blocks, record_variables
+from pymc_dp.analyst.record_gibbs.parameters import describe_update
+from pymc_dp.analyst.record_gibbs.step import RecordGibbs
+from pymc_dp.analyst.records import RecordBlock, form_of_statistic, length_of, record_variables
 from pymc_dp.analyst.regression.conjugate_priors import describe_statistics
 from pymc_dp.analyst.regression.distribution import RegressionStatisticsRV
 from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import latent_statistics
+from pymc_dp.analyst.regression.gibbs_ss.step import GibbsSS
+from pymc_dp.analyst.regression.normal_x.step import NormalX
 from pymc_dp.analyst.regression.normal_x.wishart import CrossProductRV, GramRV
 from pymc_dp.analyst.release import Release, releases
 from pymc_dp.compat import assign_step_methods
-from pymc_dp.graph.additivity import NotAdditiveError, direct_inputs
+from pymc_dp.graph.additivity import Additive, PerRecord, direct_inputs
 from pymc_dp.graph.sensitivity import Sensitivity, check_declared, derive_sensitivity
 from pymc_dp.mechanisms import Mechanism
 
@@ -97,7 +100,7 @@ class Explanation:
     records : dict
         Number of records of every record variable.
     releases : list of ExplainedRelease
-        Releases of sums over records.
+        Releases of sums over records, and of every record by itself.
     other_terms : dict
         For every record variable, other parts of the model that depend on it.
     steps : dict
@@ -109,11 +112,12 @@ class Explanation:
         For the records of every block, the parameters that move along with them (see
         :class:`~pymc_dp.RecordGibbs`), or why none do.
     problems : list of str
-        Why a release cannot be sampled by :class:`~pymc_dp.RecordGibbs`.
+        Why a step refuses what ``pm.sample`` gives to it.
     regressions : dict
         What latent regression statistics, which stand for the records, hold, and conjugate priors.
     latent : dict
-        Releases of such statistics and of several holders': their noise, and entries of what.
+        Releases of such statistics, of several holders', and of what has no records: their noise,
+        and of what.
     """
 
     records: dict[str, int]
@@ -183,62 +187,82 @@ def explain(model: pm.Model | None = None) -> Explanation:
       x interweaved with mu
     """
     model = pm.modelcontext(model)
+    step_of, plans, problems = _planned(model)
+    blocks: list[RecordBlock] = plans.get(RecordGibbs, [])
     records = record_variables(model)
-    problems: list[str] = []
-    blocks: list[RecordBlock] = []
-    try:
-        blocks = record_blocks(model, records)
-    except (NotAdditiveError, ValueError) as err:
-        problems.append(str(err))
-    explained = [
-        _explained(release, contribution, block, model)
-        for block in blocks
-        for release, contribution in zip(block.releases, block.contributions, strict=True)
-    ]
-    explained += [
-        ExplainedRelease(
-            release.name, release.mechanism, _names(release.statistic, block), None, *_LOCAL
-        )
-        for block in blocks
-        for release in releases(model)
-        if release.name in block.terms
-    ]
-    latent = {release.name: _latent(release, model) for release in releases(model)}
-    latent = {name: text for name, text in latent.items() if text}
-    known = {release.name for release in explained} | set(latent)
-    problems += [
-        f"{release.name} is not a sum over records: an ordinary likelihood to PyMC's steps"
-        for release in releases(model)
-        if release.name not in known and not problems
-    ]
-    _, chosen = assign_step_methods(model)
-    step_of = {var: cls.__name__ for cls, found in chosen.items() for var in found}
+    taken = [rv for rv, step in step_of.items() if step is RecordGibbs]
+    own = [rv for rv in taken if blocks and rv not in records]
+    start = model.initial_point() if own else {}
     return Explanation(
         records={str(rv.name): length_of(rv) for rv in records},
-        releases=explained,
+        releases=_explained_releases(model, blocks),
         other_terms={block.names: list(block.terms) for block in blocks if block.terms},
-        steps={str(rv.name): step_of[model.rvs_to_values[rv]] for rv in model.free_RVs},
-        updates={
-            str(rv.name): describe_update(model, rv)
-            for rv in model.free_RVs
-            if blocks and takes(rv) and step_of[model.rvs_to_values[rv]] == "RecordGibbs"
-        },
+        steps={str(rv.name): step.__name__ for rv, step in step_of.items()},
+        updates={str(rv.name): describe_update(model, rv, start) for rv in own},
         interweaving={
             ", ".join(str(rv.name) for rv in block.records): _interweaving(model, block)
             for block in blocks
         },
         problems=problems,
         regressions={str(s.name): describe_statistics(model, s) for s in latent_statistics(model)},
-        latent=latent,
+        latent={
+            release.name: text for release in releases(model) if (text := _latent(release, model))
+        },
     )
 
 
+def _planned(model: pm.Model) -> tuple[dict[TensorVariable, type], dict[type, Any], list[str]]:
+    """Which step ``pm.sample`` gives each variable to, what these read, and what they refuse.
+
+    By the same assignment and the same reading of the model as when it samples.
+    """
+    _, chosen = assign_step_methods(model)
+    step_of = {
+        model.values_to_rvs[value]: step for step, found in chosen.items() for value in found
+    }
+    plans: dict[type, Any] = {}
+    problems = []
+    for step, found in chosen.items():
+        if issubclass(step, RecordGibbs | GibbsSS | NormalX):
+            try:
+                plans[step] = step.plan(found, model)
+            except (ValueError, NotImplementedError) as err:
+                problems.append(str(err))
+    return {rv: step_of[rv] for rv in model.free_RVs}, plans, problems
+
+
+def _explained_releases(model: pm.Model, blocks: list[RecordBlock]) -> list[ExplainedRelease]:
+    """Releases of sums over records, and of every record by itself."""
+    found = {
+        release.name: _explained(release, contribution, block.records, model)
+        for block in blocks
+        for release, contribution in zip(block.releases, block.contributions, strict=True)
+    }
+    for release in releases(model):
+        reached, form = form_of_statistic(release.statistic, model)
+        if release.name in found:
+            continue
+        if isinstance(form, Additive):  # of records that are refused for another reason
+            found[release.name] = _explained(release, form.contributions, reached, model)
+        elif isinstance(form, PerRecord) and release.mechanism.elementwise:
+            names = [str(rv.name) for rv in reached]
+            found[release.name] = ExplainedRelease(
+                release.name, release.mechanism, names, None, *_LOCAL
+            )
+    return list(found.values())
+
+
 def _latent(release: Release, model: pm.Model) -> str:
-    """Name the latent regression statistics in a release, and its noise; empty without any."""
+    """Say of what a release is that has no records to sum over; empty for others."""
     kinds = (RegressionStatisticsRV, GramRV, CrossProductRV)
     reached = direct_inputs([release.statistic], model.basic_RVs)
     names = sorted(str(rv.name) for rv in reached if isinstance(rv.owner.op, kinds))
-    return f"{release.mechanism!r} on entries of {', '.join(names)}" if names else ""
+    if names:
+        return f"{release.mechanism!r} on entries of {', '.join(names)}"
+    if form_of_statistic(release.statistic, model)[0]:
+        return ""
+    names = sorted(str(rv.name) for rv in reached)
+    return f"{release.mechanism!r} on a function of {', '.join(names)}, an ordinary likelihood"
 
 
 #: sensitivities of a release of every record by itself
@@ -246,21 +270,20 @@ _LOCAL = ("every record is released by itself", "every record is released by its
 
 
 def _explained(
-    release: Release, contribution: TensorVariable, block: RecordBlock, model: pm.Model
+    release: Release,
+    contribution: TensorVariable,
+    records: list[TensorVariable],
+    model: pm.Model,
 ) -> ExplainedRelease:
-    check_declared(release.name, release.mechanism, contribution, block.records)
+    check_declared(release.name, release.mechanism, contribution, records)
     return ExplainedRelease(
         name=release.name,
         mechanism=release.mechanism,
-        records=_names(contribution, block),
+        records=[str(rv.name) for rv in direct_inputs([contribution], records)],
         adds=_text(contribution, set(model.basic_RVs)),
-        sensitivity=derive_sensitivity(contribution, block.records),
-        add_remove=derive_sensitivity(contribution, block.records, "add_remove"),
+        sensitivity=derive_sensitivity(contribution, records),
+        add_remove=derive_sensitivity(contribution, records, "add_remove"),
     )
-
-
-def _names(graph: TensorVariable, block: RecordBlock) -> list[str]:
-    return [str(rv.name) for rv in direct_inputs([graph], block.records)]
 
 
 def _interweaving(model: pm.Model, block: RecordBlock) -> str:

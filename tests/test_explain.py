@@ -38,4 +38,5 @@ def test_an_ordinary_likelihood():
     found = pmdp.explain(model)
     assert found.records == {}
     assert found.steps == {"theta": "NUTS"}
-    assert "r is not a sum over records" in repr(found)
+    assert "applied to every record of theta by itself" in repr(found)
+    assert found.problems == []

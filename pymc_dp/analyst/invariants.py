@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,16 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.blocking import PointType
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.records import length_of, small_support
-from pymc_dp.graph.intervals import ONCE
+from pymc_dp.analyst.records import RecordBlock, length_of, small_support
+from pymc_dp.graph.additivity import direct_inputs
+from pymc_dp.graph.intervals import ONCE, unknowns
+from pymc_dp.mechanisms import Exact
 
-__all__ = ["agreeing_records", "start_from_agreeing_records"]
+__all__ = ["ExactTotals", "check_totals"]
 
 _CAN = (
     "RecordGibbs can honour exact totals that count the records in one or more groups of "
@@ -23,54 +27,84 @@ _CAN = (
 )
 
 
-def start_from_agreeing_records(
+def check_totals(
     name: str,
-    model: pm.Model,
     records: list[TensorVariable],
     contributions: TensorVariable | None,
     released: NDArray,
 ) -> None:
-    """Give the records an initial value that agrees with exact totals."""
+    """Refuse exact totals that RecordGibbs cannot honour, or that no records can have."""
     if contributions is None or len(records) != 1 or small_support(records[0]) is None:
         raise ValueError(f"The statistic of {name!r} was released exactly. {_CAN}.")
-    model.set_initval(records[0], agreeing_records(name, records[0], contributions, released))
+    [record] = records
+    groups = _groups(name, record, contributions)
+    ExactTotals(name, str(record.name), groups).agreeing(length_of(record), released)
 
 
-def agreeing_records(
-    name: str, record: TensorVariable, contributions: TensorVariable, released: NDArray
-) -> NDArray:
-    """Find categories for the records with the released totals."""
-    table = _groups(name, record, contributions)
-    n, totals = length_of(record), np.ravel(released).astype(int)
-    outside = np.flatnonzero(table.sum(axis=1) == 0)
-    rest = n - totals.sum()
-    if np.any(totals < 0) or rest < 0 or (rest > 0 and outside.size == 0):
-        raise ValueError(
-            f"The exact totals {totals} of {name!r} cannot be those of {n} records of "
-            f"{record.name!r}."
-        )
-    representative = np.argmax(table == 1, axis=0)
-    values = np.repeat(representative, totals)
-    if rest:
-        values = np.concatenate([values, np.repeat(outside[0], rest)])
-    return values.astype(record.dtype)
+@dataclass(frozen=True)
+class ExactTotals:
+    """Totals of one record variable that were released without noise.
+
+    Attributes
+    ----------
+    name : str
+        The release.
+    record : str
+        The record variable's value in a point.
+    groups : array, shape (categories, totals)
+        Which total each category counts towards: rows of zeros and at most a one.
+    """
+
+    name: str
+    record: str
+    groups: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, model: pm.Model, block: RecordBlock) -> ExactTotals | None:
+        """Find those of a block; None where every release has noise."""
+        for release, contributions in zip(block.releases, block.contributions, strict=True):
+            if isinstance(release.mechanism, Exact) and release.rv in model.observed_RVs:
+                [record] = direct_inputs([release.statistic], block.records)
+                groups = _groups(release.name, record, contributions)
+                return cls(release.name, str(model.rvs_to_values[record].name), groups)
+        return None
+
+    def start(self, point: PointType, released: NDArray) -> PointType:
+        """Return a point whose records agree: the same one where they do already."""
+        records = point[self.record]
+        if np.array_equal(self.groups[records].sum(axis=0), np.ravel(released)):
+            return point
+        found = self.agreeing(len(records), released)
+        return {**point, self.record: found.astype(records.dtype)}
+
+    def agreeing(self, n: int, released: NDArray) -> NDArray[np.int64]:
+        """Find categories of n records with the released totals."""
+        totals = np.ravel(released).astype(int)
+        outside = np.flatnonzero(self.groups.sum(axis=1) == 0)
+        rest = n - totals.sum()
+        if np.any(totals < 0) or rest < 0 or (rest > 0 and outside.size == 0):
+            raise ValueError(
+                f"The exact totals {totals} of {self.name!r} cannot be those of {n} records of "
+                f"{self.record!r}."
+            )
+        values = np.repeat(np.argmax(self.groups == 1, axis=0), totals)
+        return np.concatenate([values, np.repeat(outside[:1], rest)])
 
 
 def _groups(name: str, record: Any, contributions: Any) -> NDArray[np.float64]:
-    """Which total each category counts towards: one row of zeros and at most a one a category."""
+    """Which total each category counts towards, where each counts towards one at the most."""
     support = small_support(record)
-    assert support is not None
+    refused = ValueError(f"The statistic of {name!r} was released exactly. {_CAN}.")
+    if support is None or unknowns(contributions, [record]):
+        raise refused
     flat = contributions.reshape((contributions.shape[0], -1)).astype("float64")
     rows = []
     for value in support:
         everywhere = pt.full((length_of(record),), value, dtype=record.dtype)
         [graph] = graph_replace([flat], {record: everywhere}, strict=False)
-        try:
-            added = pytensor.function([], graph, mode=ONCE)()
-        except Exception:  # a parameter of the model is part of the statistic
-            added = np.array([[np.nan]])
+        added = pytensor.function([], graph, mode=ONCE)()
         same = bool(np.all(added == added[0]))
         if not same or not np.all(np.isin(added[0], (0, 1))) or added[0].sum() > 1:
-            raise ValueError(f"The statistic of {name!r} was released exactly. {_CAN}.")
+            raise refused
         rows.append(added[0])
     return np.array(rows)

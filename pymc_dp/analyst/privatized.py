@@ -13,11 +13,12 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.invariants import start_from_agreeing_records
-from pymc_dp.analyst.records import mark_records
-from pymc_dp.analyst.regression.distribution import mark_statistics, smoothed
+from pymc_dp.analyst.invariants import check_totals
+from pymc_dp.analyst.records import form_of_statistic
+from pymc_dp.analyst.regression.distribution import smoothed
 from pymc_dp.analyst.release import PrivatizedRV
-from pymc_dp.graph.additivity import direct_inputs
+from pymc_dp.graph.additivity import Additive, direct_inputs
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.sensitivity import check_declared
 from pymc_dp.mechanisms import Exact, Mechanism
 
@@ -91,13 +92,7 @@ def Privatized(  # noqa: N802  (a distribution to its users, who write pm.Normal
     rv = PrivatizedRV.rv_op(statistic.astype("float64"), mechanism)
     dims = (dims,) if isinstance(dims, str) else dims
     rv = model.register_rv(rv, name, observed=observed, dims=dims)
-    mark_statistics(statistic, model)
-    records, contributions = mark_records(statistic, model, mechanism)
-    if contributions is not None:
-        check_declared(name, mechanism, contributions, records)
-    if isinstance(mechanism, Exact) and observed is not None:
-        value = observed.eval() if isinstance(observed, Variable) else observed
-        start_from_agreeing_records(name, model, records, contributions, value)
+    _check_statistic(name, statistic, mechanism, observed, model)
     return rv
 
 
@@ -153,11 +148,30 @@ def _check_reaches_latents(name: str, statistic: TensorVariable, model: pm.Model
     )
 
 
+def _check_statistic(
+    name: str, statistic: TensorVariable, mechanism: Mechanism, observed: Any, model: pm.Model
+) -> None:
+    """Compare what was declared with what one record can add to the statistic."""
+    records, form = form_of_statistic(statistic, model)
+    for rv in records:
+        if rv.type.shape[0] == 0:
+            raise ValueError(
+                f"{rv.name!r} has no records: its first axis has length 0. "
+                "Declare it with shape=n, n the number of records behind the release."
+            )
+    contributions = form.contributions if isinstance(form, Additive) else None
+    if contributions is not None:
+        check_declared(name, mechanism, contributions, records)
+    if isinstance(mechanism, Exact) and observed is not None:
+        value = observed.eval(mode=ONCE) if isinstance(observed, Variable) else observed
+        check_totals(name, records, contributions, value)
+
+
 def concrete_shape(var: TensorVariable) -> tuple[int, ...]:
     """Shape of a variable whose shape does not depend on other variables' values."""
     if None not in var.type.shape:
         return tuple(int(s) for s in var.type.shape)
-    return tuple(int(s) for s in pt.as_tensor(var.shape).eval())
+    return tuple(int(s) for s in pt.as_tensor(var.shape).eval(mode=ONCE))
 
 
 def _checked_release(name: str, observed: Any, mechanism: Mechanism, shape: tuple[int, ...]) -> Any:

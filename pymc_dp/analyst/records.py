@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,16 +11,17 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.release import PrivatizedRV, Release, releases
+from pymc_dp.analyst.release import PrivatizedRV, Release, by_name, releases
 from pymc_dp.analyst.terms import per_record_term, variable_term
 from pymc_dp.graph.additivity import Additive, NotAdditiveError, PerRecord, direct_inputs, form_of
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.mechanisms import Mechanism
 
 __all__ = [
     "RecordBlock",
+    "form_of_statistic",
     "is_parent",
     "is_record",
-    "mark_records",
     "record_blocks",
     "record_variables",
 ]
@@ -72,43 +73,39 @@ def candidates(statistic: TensorVariable, model: pm.Model) -> list[TensorVariabl
     ]
 
 
-def mark_records(
-    statistic: TensorVariable, model: pm.Model, mechanism: Mechanism
-) -> tuple[list[TensorVariable], TensorVariable | None]:
-    """Mark the variables over whose first axis a statistic sums, so that steps recognise them.
-
-    A statistic that keeps that axis (noise added to every record, or to a vector of parameters) is
-    an ordinary likelihood, left to PyMC's own steps, unless the records have few possible values:
-    these are drawn from their full conditional. One that fails to be a sum is marked too: sampling
-    then explains what breaks it.
+def form_of_statistic(
+    statistic: TensorVariable, model: pm.Model
+) -> tuple[list[TensorVariable], Additive | PerRecord | None]:
+    """Latent variables that a statistic uses, and its form as a function of them.
 
     Returns
     -------
     records : list of TensorVariable
-        The latent variables that the statistic uses.
-    contributions : TensorVariable or None
-        What each record adds, where the statistic is a sum over them.
+        Variables that have a first axis to hold records.
+    form : Additive, PerRecord or None
+        None where it is neither a sum over that axis nor keeps it.
     """
     reached = candidates(statistic, model)
-    if not reached:
-        return [], None
-    for rv in reached:
-        if rv.type.shape[0] == 0:
-            raise ValueError(
-                f"{rv.name!r} has no records: its first axis has length 0. "
-                "Declare it with shape=n, n the number of records behind the release."
-            )
+    if not reached or _lengths_differ(reached):
+        return reached, None
     try:
-        form = None if _lengths_differ(reached) else form_of(statistic, reached, model.basic_RVs)
+        return reached, form_of(statistic, reached, model.basic_RVs)
     except NotAdditiveError:
-        form = None
+        return reached, None
+
+
+def sampled_as_records(
+    rv: TensorVariable, form: Additive | PerRecord | None, mechanism: Mechanism
+) -> bool:
+    """Whether a variable that a release uses is for RecordGibbs to sample.
+
+    A statistic that keeps the first axis (noise added to every record, or to a vector of
+    parameters) is an ordinary likelihood, left to PyMC's own steps, unless the records have few
+    possible values: these are drawn from their full conditional. What fails to be a sum is for
+    RecordGibbs too, which then explains what breaks it.
+    """
     local = isinstance(form, PerRecord) and mechanism.elementwise
-    for rv in reached:
-        if not local or small_support(rv) is not None:
-            rv.tag.pymc_dp_record = True
-            for parent in direct_inputs(rv.owner.inputs, model.basic_RVs):
-                parent.tag.pymc_dp_parent = True
-    return reached, form.contributions if isinstance(form, Additive) else None
+    return not local or small_support(rv) is not None
 
 
 def small_support(rv: TensorVariable) -> range | None:
@@ -121,19 +118,33 @@ def small_support(rv: TensorVariable) -> range | None:
     return None
 
 
-def is_record(rv: TensorVariable) -> bool:
-    """Whether a release was declared of sums over this variable's first axis."""
-    return bool(getattr(rv.tag, "pymc_dp_record", False))
+def is_record(model: pm.Model, rv: TensorVariable) -> bool:
+    """Whether a model has a release of sums over this latent variable's first axis.
+
+    Read from the graph, as all that follows: what PyMC makes of a model (``pm.do``, ``pm.observe``,
+    copies) has its graph, and nothing that was noted beside it.
+    """
+    for release in releases(model):
+        if rv in direct_inputs([release.statistic], model.basic_RVs):
+            reached, form = form_of_statistic(release.statistic, model)
+            if rv in reached and sampled_as_records(rv, form, release.mechanism):
+                return True
+    return False
 
 
-def is_parent(rv: TensorVariable) -> bool:
+def is_parent(model: pm.Model, rv: TensorVariable) -> bool:
     """Whether the distribution of records uses this variable, which is not one of them."""
-    return bool(getattr(rv.tag, "pymc_dp_parent", False)) and not is_record(rv)
+    children = [
+        child
+        for child in model.free_RVs
+        if rv in direct_inputs(child.owner.inputs, model.basic_RVs)
+    ]
+    return any(is_record(model, child) for child in children) and not is_record(model, rv)
 
 
 def record_variables(model: pm.Model) -> list[TensorVariable]:
     """Latent record variables of a model, in the order of declaration."""
-    return [rv for rv in model.free_RVs if is_record(rv)]
+    return [rv for rv in model.free_RVs if is_record(model, rv)]
 
 
 def record_blocks(model: pm.Model, records: Sequence[TensorVariable]) -> list[RecordBlock]:
@@ -142,7 +153,7 @@ def record_blocks(model: pm.Model, records: Sequence[TensorVariable]) -> list[Re
     Variables share a block when a release uses both, or when one is a parent of the other and has
     as many records. A parent table of another length (groups of the records) is a block of its own.
     """
-    order = [rv for rv in model.free_RVs if rv in records]
+    order = _parents_first(rv for rv in model.free_RVs if rv in records)
     groups = [{rv} for rv in order]
     linked = [
         set(direct_inputs([release.statistic], model.basic_RVs)) & set(order)
@@ -159,6 +170,12 @@ def record_blocks(model: pm.Model, records: Sequence[TensorVariable]) -> list[Re
     return [_block(model, found) for found in sorted(members, key=lambda m: order.index(m[0]))]
 
 
+def _parents_first(records: Iterable[TensorVariable]) -> list[TensorVariable]:
+    """Sort variables so that each comes after its parents, and by name otherwise."""
+    named = by_name(records)
+    return sorted(named, key=lambda rv: len(set(ancestors([rv])) & set(named)))
+
+
 def _block(model: pm.Model, records: list[TensorVariable]) -> RecordBlock:
     names = ", ".join(repr(rv.name) for rv in records)
     if _lengths_differ(records):
@@ -169,11 +186,11 @@ def _block(model: pm.Model, records: list[TensorVariable]) -> RecordBlock:
             f"same records with the same first axis; sample different tables apart, with "
             f"step=[{separate}]."
         )
-    others = [rv for rv in model.basic_RVs if rv not in records]
+    others = by_name(rv for rv in model.basic_RVs if rv not in records)
     _check_independent_rows(records, others)
 
     found = RecordBlock(records, [], [], [], {})
-    for release in releases(model):
+    for release in by_name(releases(model)):
         if not set(direct_inputs([release.statistic], model.basic_RVs)) & set(records):
             continue
         totals = release.statistic
@@ -197,7 +214,7 @@ def _block(model: pm.Model, records: list[TensorVariable]) -> RecordBlock:
         uses = set(direct_inputs(rv.owner.inputs, model.basic_RVs)) & set(records)
         if uses and not isinstance(rv.owner.op, PrivatizedRV):
             found.terms[str(rv.name)] = variable_term(model, rv, records)
-    for potential in model.potentials:
+    for potential in by_name(model.potentials):
         if set(direct_inputs([potential], model.basic_RVs)) & set(records):
             name = str(potential.name)
             found.terms[name] = per_record_term(name, potential, records, others)
@@ -212,7 +229,7 @@ def _block(model: pm.Model, records: list[TensorVariable]) -> RecordBlock:
 def length_of(rv: TensorVariable) -> int:
     """Length of a variable's first axis."""
     static = rv.type.shape[0]
-    return int(static if static is not None else rv.shape[0].eval())
+    return int(static if static is not None else rv.shape[0].eval(mode=ONCE))
 
 
 def _lengths_differ(records: Sequence[TensorVariable]) -> bool:

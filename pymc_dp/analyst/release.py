@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.compat import SymbolicRandomVariable, logprob_rules, support_point_rules
 from pymc_dp.mechanisms import Mechanism
 
-__all__ = ["PrivatizedRV", "Release", "releases"]
+__all__ = ["PrivatizedRV", "Release", "by_name", "releases"]
 
 
 class PrivatizedRV(SymbolicRandomVariable):
@@ -88,3 +88,12 @@ class Release:
 def releases(model: pm.Model) -> list[Release]:
     """Return every release declared in a model, observed or not."""
     return [Release(rv) for rv in model.basic_RVs if isinstance(rv.owner.op, PrivatizedRV)]
+
+
+def by_name(variables: Iterable[Any]) -> list[Any]:
+    """Sort variables by name: an order that a copy of the model has too.
+
+    PyMC's transforms of models change the order of declaration, and samplers that follow it would
+    draw other numbers from the same seed.
+    """
+    return sorted(variables, key=lambda var: str(var.name))

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pymc.sampling.parallel import ParallelSamplingError
 from pytensor.graph.basic import Constant
 from xarray import Dataset, DataTree
 
 from pymc_dp.accounting.budget import PrivacyBudget, spent_together
 from pymc_dp.accounting.errors import ConfidentialDataWarning, PrivacyError
+from pymc_dp.compat import ParallelSamplingError
 from pymc_dp.curator.gate import check_arguments, check_starts, check_steps, checked_together
 from pymc_dp.curator.likelihood import is_public
 from pymc_dp.curator.steps.base import CuratorStep, curated_models, privacy_spent

@@ -133,7 +133,7 @@ def bounds(
         raise UnboundedError("it does not involve the records")
     found = [pt.as_tensor(end) for end in intervals[output]]
     # records enter by their shape alone: any value does
-    given: dict[Any, Any] = {rv: pt.zeros(rv.shape.eval(), rv.dtype) for rv in records}
+    given: dict[Any, Any] = {rv: pt.zeros(rv.shape.eval(mode=ONCE), rv.dtype) for rv in records}
     low, high = pytensor.function(
         [], clone_replace(found, given, rebuild_strict=False), mode=ONCE
     )()
@@ -141,7 +141,7 @@ def bounds(
         raise UnboundedError("its range is not bounded: clamp the records first")
     # elementwise operations and moves of axes only repeat values, so the same number of values
     # means that none is repeated
-    values = sum(int(np.prod(rv.shape.eval())) for rv in records)
+    values = sum(int(np.prod(rv.shape.eval(mode=ONCE))) for rv in records)
     separate = chain and elementwise and low.size == values
     return low, high, chain, separate
 
@@ -179,7 +179,7 @@ def _is_even_power(scalar_op: Any, node: Any) -> bool:
     if not isinstance(scalar_op, ps.Pow):
         return False
     try:
-        return bool(np.all(np.asarray(node.inputs[1].eval()) % 2 == 0))
+        return bool(np.all(np.asarray(node.inputs[1].eval(mode=ONCE)) % 2 == 0))
     except Exception:
         return False
 

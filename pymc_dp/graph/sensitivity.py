@@ -14,8 +14,16 @@ from typing import Any
 
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import io_toposort
+from pytensor.tensor.basic import Alloc, Join, MakeVector
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.reshape import JoinDims, SplitDims
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.records import small_support
@@ -28,6 +36,13 @@ __all__ = ["Sensitivity", "check_declared", "derive_sensitivity"]
 _MOST_RECORDS = 1500
 #: how many numbers this may take
 _MOST_CELLS = 20_000_000
+
+
+#: operations that have nothing to do with which record is which
+_ON_ALL = (
+    Alloc, CAReduce, DimShuffle, Dot, Elemwise, Join, JoinDims, MakeVector, Reshape, SpecifyShape,
+    SplitDims,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -160,16 +175,70 @@ def _all_contributions(
         return None
     ends = np.cumsum(cells)[:-1]
 
-    def everywhere(row: NDArray) -> NDArray:
-        """Contributions where all records have the same values."""
-        parts = np.split(np.repeat(row[None], n, axis=0), ends, axis=1)
+    def added(rows: NDArray) -> NDArray:
+        """Contributions of records with these values, one record a row."""
+        parts = np.split(rows, ends, axis=1)
         shaped = [p.reshape(rv.type.shape) for p, rv in zip(parts, records, strict=True)]
         return evaluate(*(v.astype(rv.dtype) for v, rv in zip(shaped, records, strict=True)))
 
-    found = np.array([everywhere(row) for row in table])
+    if (alike := _of_any_record(flat, records, table, added)) is not None:
+        return np.unique(alike, axis=0)[:, None]
+    found = np.array([added(np.repeat(row[None], n, axis=0)) for row in table])
     if np.all(found == found[:, :1]):  # what a record adds does not depend on which one it is
         return np.unique(found[:, 0], axis=0)[:, None]
     return found if len(table) * found.size <= _MOST_CELLS else None
+
+
+def _of_any_record(
+    flat: TensorVariable, records: list[TensorVariable], table: NDArray, added: Any
+) -> NDArray[np.float64] | None:
+    """Compute what a record adds for each row of `table`, where all records are alike.
+
+    So it is where whatever the records are combined with is the same for all of them. Some tables
+    in which all possible values occur then tell what would take one table for each.
+    """
+    n, size = int(records[0].type.shape[0]), len(table)
+    if n < size or not _combined_with_the_same(flat, records, n):
+        return None
+    seen: NDArray[np.float64] | None = None
+    for shift in range(min(3, size)):
+        which = (np.arange(n) + shift) % size
+        found = added(table[which])
+        seen = found[np.argsort(which[:size])] if seen is None else seen
+        if not np.array_equal(found, seen[which]):
+            return None
+    return seen
+
+
+def _combined_with_the_same(flat: TensorVariable, records: list[TensorVariable], n: int) -> bool:
+    """Whether operations on the records leave none out, and use the same numbers for all."""
+    involved: set[Any] = set(records)
+    others: list[Any] = []
+    for node in io_toposort(records, [flat]):
+        if isinstance(node.op, Shape | Shape_i):
+            continue
+        if any(var in involved for var in node.inputs):
+            if not _keeps_all(node, involved, n):
+                return False
+            involved.update(node.outputs)
+            others += [v for v in node.inputs if v not in involved and hasattr(v.type, "ndim")]
+    zeros: dict[Any, Any] = {rv: pt.zeros(rv.type.shape, rv.dtype) for rv in records}
+    graphs = clone_replace(others, zeros, rebuild_strict=False)
+    for value in pytensor.function([], graphs, mode=ONCE)():
+        for axis in np.flatnonzero(np.asarray(np.shape(value)) == n):
+            if np.any(value != np.take(value, [0], axis)):
+                return False
+    return True
+
+
+def _keeps_all(node: Any, involved: set[Any], n: int) -> bool:
+    """Whether an operation treats all records alike, but for the numbers it combines them with."""
+    if isinstance(node.op, AdvancedSubtensor):  # records that choose from a table
+        return node.inputs[0] not in involved
+    if isinstance(node.op, Subtensor):
+        axes = zip(node.op.idx_list, node.inputs[0].type.shape, strict=False)
+        return all(index == slice(None) or length not in (n, None) for index, length in axes)
+    return isinstance(node.op, _ON_ALL)
 
 
 def _from_rows(rows: NDArray[np.float64], relation: str) -> Sensitivity:

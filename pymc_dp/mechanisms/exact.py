@@ -25,6 +25,10 @@ from pymc_dp.mechanisms.base import (
 __all__ = ["Exact"]
 
 
+#: what each unit by which a statistic is off takes from the log-density: exp(-_FAR) is zero
+_FAR = np.float64(1e100)
+
+
 @numba.njit
 def _log_density(released: float, statistic: float, noise: float) -> float:
     return 0.0 if released == statistic else -np.inf
@@ -55,8 +59,14 @@ class Exact(Mechanism):
     noise = np.zeros(())
 
     def logp(self, released: Any, statistic: Any) -> TensorVariable:
-        """Zero where the statistic agrees, minus infinity elsewhere."""
-        return pt.switch(pt.eq(released, statistic), 0.0, -np.inf)
+        """Zero where the statistic agrees; elsewhere the less, the further off it is.
+
+        Finite there, so that samplers may start anywhere, and far below what any other term of a
+        model can make up for.
+        """
+        return pt.switch(
+            pt.eq(released, statistic), 0.0, pt.abs(released - statistic) * pt.constant(-_FAR)
+        )
 
     def draw(self, statistic: TensorVariable, rng: Any) -> tuple[Any, TensorVariable]:
         """Return the statistic."""

@@ -9,6 +9,7 @@ import pytest
 
 import pymc_dp as pmdp
 from pymc_dp.analyst.records import record_blocks, record_variables
+from pymc_dp.graph import sensitivity
 from pymc_dp.graph.sensitivity import Sensitivity, derive_sensitivity
 
 
@@ -124,3 +125,30 @@ def test_one_sensitivity_a_component():
         pmdp.Privatized("fine", total, pmdp.Laplace(epsilon=1, sensitivity=[1.0, 2.0]))
         with pytest.warns(pmdp.PrivacyWarning, match="'short'"):
             pmdp.Privatized("short", total, pmdp.Laplace(epsilon=1, sensitivity=[1.0, 1.0]))
+
+
+@pytest.mark.parametrize(
+    ("statistic", "alike"),
+    [
+        (lambda x: pt.eq(x[:, None], np.arange(9)).sum(0), True),
+        (lambda x: pt.as_tensor(np.arange(9.0) ** 2)[x].sum(), True),
+        (lambda x: (x * np.full(30, 2.0)).sum(), True),
+        (lambda x: (x * np.linspace(0, 1, 30)).sum(), False),
+        (lambda x: (x * pt.arange(x.shape[0])).sum(), False),
+        (lambda x: pt.eq(x, 7)[:1].sum(), False),
+        (lambda x: pt.eq(x, 7)[4], False),
+    ],
+)
+def test_records_that_are_alike_are_enumerated_together(monkeypatch, statistic, alike):
+    records = {"x": lambda name: pm.Categorical(name, np.ones(9) / 9, shape=30)}
+    asked = []
+    quickly = sensitivity._of_any_record
+    monkeypatch.setattr(
+        sensitivity, "_of_any_record", lambda *args: asked.append(quickly(*args)) or asked[-1]
+    )
+    found = derived(statistic, **records)
+    assert (asked[-1] is not None) == alike
+    monkeypatch.setattr(sensitivity, "_of_any_record", lambda *args: None)
+    for quick, full in zip(found, derived(statistic, **records), strict=True):
+        assert (quick.l1, quick.l2, quick.exact) == (full.l1, full.l2, full.exact)
+        assert quick.l1 > 0

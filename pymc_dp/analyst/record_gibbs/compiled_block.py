@@ -11,6 +11,7 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.blocking import PointType
+from pymc.vartypes import discrete_types
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.fg import FunctionGraph
@@ -32,7 +33,7 @@ from pymc_dp.graph.packing import Packing
 from pymc_dp.numerics.compiled import graph_key
 from pymc_dp.numerics.rounds import Part
 
-__all__ = ["CompiledBlock"]
+__all__ = ["CompiledBlock", "check_block"]
 
 
 class CompiledBlock:
@@ -56,15 +57,8 @@ class CompiledBlock:
             given_draw: Any = {block.records[0]: conditional}
             drawn = graph_replace([packing.rows(values), *per_record], given_draw, strict=False)
 
-        # proposals: the records stay random, everything else is replaced by its value
-        given = {rv: v for rv, v in model.rvs_to_values.items() if rv not in block.records}
-        drawn = replace_rvs_by_values(
-            drawn,
-            rvs_to_values=given,
-            rvs_to_transforms={rv: transforms.get(rv) for rv in given},
-        )
         rng = random_generator_type("rng")
-        drawn = packing.packed(_draw_with(rng, drawn, block), keep=[rng])
+        drawn = packing.packed(_proposals(model, block, drawn, rng), keep=[rng])
         theta, others, table = packing.theta, packing.given, packing.table
         self.propose = packing.compiled([theta, others], drawn, rng)
 
@@ -82,7 +76,7 @@ class CompiledBlock:
         #: log-density of all releases together, where one is not a sum over components
         self.joint = None
         if not all(mechanism.elementwise for mechanism in self.mechanisms):
-            self.joint = _joint_density(block)
+            self.joint = pytensor.function(*_joint_density(block), mode="NUMBA")
         #: whether other terms of the model tell about the records
         self.weighted = bool(block.terms)
         #: exchanges between records, where totals are known exactly
@@ -153,6 +147,26 @@ class CompiledBlock:
         return float(np.abs(change - expected).max(initial=0) / size)
 
 
+def check_block(model: pm.Model, block: RecordBlock) -> None:
+    """Raise what compiling a block would, as far as that can be told without compiling."""
+    _proposals(model, block, block.records, random_generator_type("rng"))
+    if not all(release.mechanism.elementwise for release in block.releases):
+        _joint_density(block)
+    if Swaps.needed(block):
+        Swaps.check(block)
+
+
+def _proposals(model: pm.Model, block: RecordBlock, graphs: Sequence[Any], rng: Any) -> list[Any]:
+    """Graphs of new records: these stay random, everything else is replaced by its value."""
+    given = {rv: v for rv, v in model.rvs_to_values.items() if rv not in block.records}
+    drawn = replace_rvs_by_values(
+        list(graphs),
+        rvs_to_values=given,
+        rvs_to_transforms={rv: model.rvs_to_transforms.get(rv) for rv in given},
+    )
+    return _draw_with(rng, drawn, block)
+
+
 def _density_key(density: Any) -> str | None:
     """Name a compiled density of this package with all that it closes over; None for others."""
     function = density.py_func
@@ -170,8 +184,8 @@ def _columns(block: RecordBlock) -> TensorVariable:
     return pt.concatenate(parts, axis=1) if parts else pt.zeros((n, 0))
 
 
-def _joint_density(block: RecordBlock) -> Any:
-    """Compile the log-density of all releases as a function of (totals, released), both flat."""
+def _joint_density(block: RecordBlock) -> tuple[list[Any], list[Any]]:
+    """Log-density of all releases, after its inputs (totals, released), both flat."""
     totals, released = pt.dvector("totals"), pt.dvector("released")
     terms, start, first = [], 0, 0
     for release, total in zip(block.releases, block.totals, strict=True):
@@ -188,7 +202,7 @@ def _joint_density(block: RecordBlock) -> Any:
             f"The density of a release of {block.names} uses variables besides the released value "
             "and the statistic: write public numbers in it as plain arrays."
         )
-    return pytensor.function([totals, released], [sum(terms[1:], terms[0])], mode="NUMBA")
+    return [totals, released], [sum(terms[1:], terms[0])]
 
 
 def _log_weight(block: RecordBlock) -> TensorVariable:
@@ -210,9 +224,12 @@ def _draw_with(rng: Any, outputs: Sequence[Any], block: RecordBlock) -> list[Any
             rng = node.outputs[0]
     left = [var for var in fgraph.inputs if isinstance(var.type, RandomType) and var.name != "rng"]
     if any(fgraph.clients[var] for var in left):
+        discrete = [rv for rv in block.records if rv.dtype in discrete_types]
+        names = ", ".join(str(rv.name) for rv in discrete)
+        step = f"pm.Metropolis([{names}])" if discrete else "pm.NUTS()"
         raise NotImplementedError(
             f"RecordGibbs cannot draw proposals for {block.names}: their distribution draws in a "
-            "loop. Write it with vectorised distributions, or sample with step=pm.NUTS()."
+            f"loop. Write it with vectorised distributions, or sample with step={step}."
         )
     return list(fgraph.outputs)
 

@@ -23,7 +23,8 @@ from pymc.vartypes import continuous_types
 from pytensor.graph.replace import clone_replace
 
 from pymc_dp.analyst.record_gibbs.residuals import CountRule, Rule, rule_for, takes_uniform
-from pymc_dp.analyst.records import RecordBlock, is_record
+from pymc_dp.analyst.records import RecordBlock, record_variables
+from pymc_dp.analyst.release import by_name
 from pymc_dp.compat import jit_function
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.packing import Packing
@@ -53,11 +54,12 @@ def interweaving_plan(model: pm.Model, block: RecordBlock) -> Plan | str:
         The reason where there is none. Records without a rule stay where they are, and their
         density enters the ratio.
     """
+    all_records = record_variables(model)
     parents: dict[Any, list[Any]] = {
         rv: [
             parent
             for parent in direct_inputs(rv.owner.inputs, model.basic_RVs)
-            if parent in model.free_RVs and not is_record(parent) and parent not in block.records
+            if parent in model.free_RVs and parent not in [*all_records, *block.records]
         ]
         for rv in block.records
     }
@@ -119,7 +121,7 @@ class Interweaving:
                 moved = transform.forward(moved, *args)
             goes_to[values[rv]] = moved.astype(values[rv].dtype)
 
-        rest = [rv for rv in [*model.basic_RVs, *model.potentials] if rv not in rules]
+        rest = by_name(rv for rv in [*model.basic_RVs, *model.potentials] if rv not in rules)
         log_density = model.logp(vars=rest, jacobian=True)
         after = clone_replace(log_density, goes_to, rebuild_strict=False)
         records = [values[rv] for rv in packing.record_variables]

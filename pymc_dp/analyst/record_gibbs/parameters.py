@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+from pymc.blocking import PointType
 from pymc.vartypes import continuous_types
 
+from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.record_gibbs.conjugate import MOST_NORMAL, conjugate_family, possible_families
 from pymc_dp.analyst.record_gibbs.conjugate_draws import make_conjugate_draw
 from pymc_dp.analyst.records import is_parent
+from pymc_dp.analyst.release import by_name
 from pymc_dp.compat import jit_function
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.packing import Packing
@@ -26,26 +29,23 @@ __all__ = ["ParameterUpdate", "describe_update", "takes"]
 MOST_SLICED = 8
 
 
-def takes(rv: Any) -> bool:
+def takes(model: pm.Model, rv: Any) -> bool:
     """Whether RecordGibbs moves a variable itself where nobody says otherwise.
 
     It takes continuous parameters of the records that are few or, by their prior, may have a
     conditional that can be drawn exactly.
     """
-    if not is_parent(rv) or rv.dtype not in continuous_types:
+    if rv.dtype not in continuous_types or not is_parent(model, rv):
         return False
-    if None in rv.type.shape:
-        return False
-    size = int(np.prod(rv.type.shape))
+    size = int(np.prod(concrete_shape(rv)))
     families = possible_families(rv)
     if "normal" in families:
         return size <= MOST_NORMAL
     return bool(families) or size <= MOST_SLICED
 
 
-def describe_update(model: pm.Model, rv: Any) -> str:
+def describe_update(model: pm.Model, rv: Any, point: PointType) -> str:
     """Tell how RecordGibbs moves a parameter, for people."""
-    point = model.initial_point()
     packing = Packing(model, [rv], [], point, {"mode": "FAST_COMPILE"})
     found = conjugate_family(model, rv, children(model, rv), packing, point)
     return "slice sampled" if found is None else f"drawn from its conditional ({found[0]})"
@@ -70,7 +70,7 @@ def children(model: pm.Model, rv: Any) -> list[Any]:
             natural = transform.backward(model.rvs_to_values[other], *other.owner.inputs)
             along += children(model, other) if rv in direct_inputs([natural], [rv]) else []
     found += [p for p in model.potentials if rv in direct_inputs([p], model.basic_RVs)]
-    return list(dict.fromkeys([*found, *along]))
+    return by_name(dict.fromkeys([*found, *along]))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import pymc as pm
 from numpy.typing import NDArray
 from pymc.blocking import PointType
 
+from pymc_dp.analyst.invariants import ExactTotals
 from pymc_dp.analyst.record_gibbs.compiled_block import CompiledBlock
 from pymc_dp.analyst.record_gibbs.interweave import Interweaving, interweaving_plan
 from pymc_dp.analyst.record_gibbs.parameters import ParameterUpdate
@@ -101,6 +102,8 @@ class Rounds:
         self.interweaving = (
             None if isinstance(plan, str) else Interweaving(model, plan, self.packing)
         )
+        #: totals without noise, with which a chain's first records are made to agree
+        self.exact = None if block is None else ExactTotals.of(model, block)
         self.reaches = self._reaches(along)
         many = self.packing.table.type.shape[1] >= FEW_RECORDS
         #: in how many rounds the records are swept once
@@ -171,6 +174,8 @@ class Rounds:
         Draws are made some at once and given out one by one as long as nothing else moves: most of
         the time of a call with few records is spent on the way into compiled code.
         """
+        if self.last is None:
+            point = self._agreeing(point)
         untouched = self._check_untouched(point)
         if not (untouched and self._ahead.left and tune == self._ahead.tune):
             self._at_once = min(2 * self._at_once, self._most_at_once) if untouched else 1
@@ -181,6 +186,13 @@ class Rounds:
         new = self.packing.point_of(point, theta, table)
         self.last = dict(new)  # the caller may change the other
         return new
+
+    def _agreeing(self, point: PointType) -> PointType:
+        """Return where to start a chain: at records that agree with exact totals."""
+        if self.exact is None or self.records is None:
+            return point
+        released = self.records.released(self.packing.given_of(point))
+        return self.exact.start(point, released[self.records.release_names.index(self.exact.name)])
 
     def _arrays(self, point: PointType, tuning: Tuning) -> Arrays:
         """Lay a point out for the kernel."""

@@ -15,9 +15,19 @@ from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
 from rich.table import Column
 
+from pymc_dp.analyst.assignment import model_of
+from pymc_dp.analyst.record_gibbs.compiled_block import check_block
 from pymc_dp.analyst.record_gibbs.parameters import takes
 from pymc_dp.analyst.record_gibbs.rounds import Rounds, Tuning
-from pymc_dp.analyst.records import is_parent, is_record, length_of, record_blocks, record_variables
+from pymc_dp.analyst.records import (
+    RecordBlock,
+    is_parent,
+    is_record,
+    length_of,
+    record_blocks,
+    record_variables,
+)
+from pymc_dp.analyst.release import by_name
 from pymc_dp.compat import dataclass_state
 from pymc_dp.graph.additivity import NotAdditiveError, direct_inputs
 
@@ -121,11 +131,11 @@ class RecordGibbs(BlockedStep):
         blocked: bool = True,
     ) -> None:
         model = pm.modelcontext(model)
+        blocks = self.plan(vars, model)
         records, parameters = _resolve(vars, model)
         self.vars = [model.rvs_to_values[rv] for rv in [*parameters, *records]]
         self.rng = get_random_generator(rng)
         point = model.initial_point() if initial_point is None else initial_point
-        blocks = record_blocks(model, records)
         self.blocks: list[Rounds] = []
         left = list(parameters)
         for block in blocks:
@@ -142,6 +152,15 @@ class RecordGibbs(BlockedStep):
         enough = all(block.reaches for block in self.blocks)
         self.rounds = rounds or (1 if enough else min(4, max(1, 300 // longest)))
         self._start_tuning(tune=True)
+
+    @staticmethod
+    def plan(vars: Sequence[TensorVariable] | None, model: pm.Model) -> list[RecordBlock]:
+        """Return the blocks of the records, or raise what keeps them from being sampled."""
+        records, _ = _resolve(vars, model)
+        blocks = record_blocks(model, records)
+        for block in blocks:
+            check_block(model, block)
+        return blocks
 
     @staticmethod
     def _check(compiled: Rounds, block: Any, point: PointType) -> None:
@@ -179,7 +198,9 @@ class RecordGibbs(BlockedStep):
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool = False) -> Competence:
         """Ideal for records that a release reaches, and for parameters of theirs that it takes."""
-        return Competence.IDEAL if is_record(var) or takes(var) else Competence.INCOMPATIBLE
+        model = model_of(var)
+        taken = model is not None and (is_record(model, var) or takes(model, var))
+        return Competence.IDEAL if taken else Competence.INCOMPATIBLE
 
     @staticmethod
     def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list]]:
@@ -206,7 +227,7 @@ def _resolve(vars: Any, model: pm.Model) -> tuple[list[TensorVariable], list[Ten
                 "The model has no records: declare a release of a sum over a latent variable's "
                 "first axis with pmdp.Privatized(name, x.sum(), mechanism, observed=...)."
             )
-        return found, [rv for rv in model.free_RVs if takes(rv)]
+        return found, by_name(rv for rv in model.free_RVs if takes(model, rv))
     given = list(vars) if isinstance(vars, list | tuple) else [vars]
     resolved = [model.values_to_rvs.get(var, var) for var in given]
     for rv in resolved:
@@ -217,5 +238,5 @@ def _resolve(vars: Any, model: pm.Model) -> tuple[list[TensorVariable], list[Ten
             )
         if rv not in model.free_RVs:
             raise ValueError(f"{rv} is not a variable of the model. Pass record variables, [x, y].")
-    parameters = [rv for rv in resolved if is_parent(rv)]
+    parameters = by_name(rv for rv in resolved if is_parent(model, rv))
     return [rv for rv in resolved if rv not in parameters], parameters

@@ -10,6 +10,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.record_gibbs.swap_sweep import make_swap_move
 from pymc_dp.analyst.records import RecordBlock
+from pymc_dp.analyst.release import Release
 from pymc_dp.analyst.terms import own_log_density
 from pymc_dp.compat import jit_function
 from pymc_dp.graph.additivity import direct_inputs
@@ -32,14 +33,8 @@ class Swaps:
     def __init__(
         self, model: pm.Model, block: RecordBlock, columns: TensorVariable, packing: Packing
     ) -> None:
-        exact = [r for r in block.releases if isinstance(r.mechanism, Exact)]
-        if len(exact) > 1 or not all(r.mechanism.elementwise for r in block.releases):
-            names = ", ".join(repr(release.name) for release in exact)
-            raise ValueError(
-                f"Besides one exact release ({names}) the records {block.names} may have releases "
-                "with noise added to components, and no other."
-            )
-        [swapped] = direct_inputs([exact[0].statistic], block.records)
+        exact = self.check(block)
+        [swapped] = direct_inputs([exact.statistic], block.records)
         self.rows = packing.rows_of(str(model.rvs_to_values[swapped].name))
         graphs = model.replace_rvs_by_values(
             [columns, own_log_density(model, block.records, block.terms.values())]
@@ -48,6 +43,18 @@ class Swaps:
             [packing.theta, packing.given, packing.table],
             packing.packed([g.astype("float64") for g in graphs]),
         )
+
+    @staticmethod
+    def check(block: RecordBlock) -> Release:
+        """Return the one exact release of a block, or say what must not be beside it."""
+        exact = [r for r in block.releases if isinstance(r.mechanism, Exact)]
+        if len(exact) > 1 or not all(r.mechanism.elementwise for r in block.releases):
+            names = ", ".join(repr(release.name) for release in exact)
+            raise ValueError(
+                f"Besides one exact release ({names}) the records {block.names} may have releases "
+                "with noise added to components, and no other."
+            )
+        return exact[0]
 
     @staticmethod
     def needed(block: RecordBlock) -> bool:

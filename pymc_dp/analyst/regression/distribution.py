@@ -8,9 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous
-from pymc.vartypes import discrete_types
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -32,7 +30,6 @@ from pymc_dp.mechanisms import DiscreteGaussian, DiscreteLaplace, Gaussian, Lapl
 __all__ = [
     "RegressionStatistics",
     "RegressionStatisticsRV",
-    "mark_statistics",
     "released_statistics",
     "smoothed",
 ]
@@ -220,14 +217,6 @@ def _check_positive(sigma2: TensorVariable) -> None:
             'values. Write a positive one, e.g. pm.InverseGamma("sigma2", 3, 1) (conjugate) or '
             'pm.HalfNormal("sd", 1) ** 2.'
         )
-
-
-def mark_statistics(statistic: TensorVariable, model: pm.Model) -> None:
-    """Mark released regression statistics and their parameters, so that GibbsSS takes them."""
-    for s in released_statistics(statistic, model):
-        for rv in ancestors([s]):
-            if rv in model.free_RVs and rv.type.dtype not in discrete_types:
-                rv.tag.pymc_dp_regression = True
 
 
 def smoothed(mechanism: Mechanism, statistic: TensorVariable, model: pm.Model) -> Mechanism:

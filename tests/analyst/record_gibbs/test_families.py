@@ -124,7 +124,7 @@ def features(model):
         point_fn=True,
         on_unused_input="ignore",
     )
-    of_records = [is_record(rv) for rv in model.free_RVs]
+    of_records = [is_record(model, rv) for rv in model.free_RVs]
 
     def compute(point, released):
         values = list(zip(natural(point), of_records, strict=True))

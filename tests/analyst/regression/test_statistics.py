@@ -3,7 +3,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp as pmdp
-from pymc_dp.analyst.records import is_record, record_blocks
+from pymc_dp.analyst.records import record_blocks, record_variables
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.regression import StatisticsLayout, regression_statistics
 
@@ -74,7 +74,7 @@ def test_of_latent_records_the_same(data, intercept, parts):
     np.testing.assert_allclose(
         s.eval({x_rv: X, y_rv: y}, mode=ONCE), regression_statistics(X, y, **kwargs)
     )
-    assert all(is_record(rv) for rv in model.free_RVs)
+    assert record_variables(model) == model.free_RVs
     [block] = record_blocks(model, model.free_RVs)
     assert len(block.contributions) == 1
 

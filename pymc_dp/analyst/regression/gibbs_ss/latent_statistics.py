@@ -18,7 +18,7 @@ from scipy.linalg import lapack
 
 from pymc_dp.analyst.regression.distribution import RegressionStatisticsRV
 from pymc_dp.analyst.regression.statistics import checked_count
-from pymc_dp.analyst.release import Release, releases
+from pymc_dp.analyst.release import Release, by_name, releases
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.mechanisms import Gaussian, Laplace
 from pymc_dp.numerics.normal_mixture import laplace_variances
@@ -51,7 +51,7 @@ class StatisticsBlock:
         self.layout = self.op.layout
         self.params = s.owner.inputs[2:]
         self.value_name = str(model.rvs_to_values[s].name)
-        found = [r for r in releases(model) if s in ancestors([r.statistic])]
+        found = by_name(r for r in releases(model) if s in ancestors([r.statistic]))
         _check_only_released(model, s, found)
         maps = [_linear_map(release, s, self.layout.size) for release in found]
         self.map = np.concatenate([rows for rows, _ in maps])

@@ -14,6 +14,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import StatisticsBlock
+from pymc_dp.analyst.release import by_name
 from pymc_dp.compat import DataClassState, WithSamplingState, dataclass_state, jit_function
 from pymc_dp.graph.packing import Packing
 from pymc_dp.numerics.compiled import graph_key, joined_key
@@ -87,7 +88,7 @@ class ParameterNUTS(WithSamplingState):
         skipped = {block.rv for block in blocks}
         reached = [
             var
-            for var in [*model.basic_RVs, *model.potentials]
+            for var in by_name([*model.basic_RVs, *model.potentials])
             if var in parameters or set(ancestors([var])) & set(parameters)
         ]
         own = [v for v in reached if v not in skipped and not set(ancestors([v])) & skipped]

@@ -14,10 +14,13 @@ from pymc.vartypes import discrete_types
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.analyst.assignment import model_of
 from pymc_dp.analyst.regression.conjugate import nearest_valid
+from pymc_dp.analyst.regression.distribution import released_statistics
 from pymc_dp.analyst.regression.gibbs_ss.conjugate_updates import ConjugateUpdates
 from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import StatisticsBlock, latent_statistics
 from pymc_dp.analyst.regression.gibbs_ss.parameter_nuts import ParameterNUTS
+from pymc_dp.analyst.release import by_name, releases
 from pymc_dp.compat import dataclass_state
 from pymc_dp.types import Array
 
@@ -140,11 +143,11 @@ class GibbsSS(BlockedStep):
         if invalid not in ("redraw", "project"):
             raise ValueError(f'invalid must be "redraw" or "project", not {invalid!r}.')
         self.mode, self.invalid = mode, invalid
+        self.blocks = self.plan(vars, model, compile_kwargs)
         statistics, parameters = _resolve(vars, model)
         self.vars = [model.rvs_to_values[rv] for rv in [*statistics, *parameters]]
         self.rng = get_random_generator(rng)
         self.tune = True
-        self.blocks = [StatisticsBlock(model, s, compile_kwargs) for s in statistics]
         self.conjugate = (
             ConjugateUpdates(model, self.blocks, parameters, compile_kwargs)
             if mode == "paper"
@@ -165,6 +168,14 @@ class GibbsSS(BlockedStep):
             else None
         )
         self.variances = [block.first_variances() for block in self.blocks]
+
+    @staticmethod
+    def plan(
+        vars: Sequence[TensorVariable] | None, model: pm.Model, compile_kwargs: Any = None
+    ) -> list[StatisticsBlock]:
+        """Return the latent statistics, or raise what keeps them from being sampled."""
+        statistics, _ = _resolve(vars, model)
+        return [StatisticsBlock(model, s, compile_kwargs) for s in statistics]
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a chain: take its generator, the release as it is now, and new variances."""
@@ -232,8 +243,17 @@ class GibbsSS(BlockedStep):
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool = False) -> Competence:
         """Ideal for released regression statistics and what they depend on."""
-        marked = getattr(var.tag, "pymc_dp_regression", False)
-        return Competence.IDEAL if marked else Competence.INCOMPATIBLE
+        model = model_of(var)
+        taken = model is not None and _moves_with_statistics(model, var)
+        return Competence.IDEAL if taken else Competence.INCOMPATIBLE
+
+
+def _moves_with_statistics(model: pm.Model, rv: TensorVariable) -> bool:
+    """Whether a variable is a released regression statistic, or one that such a one depends on."""
+    if rv.type.dtype in discrete_types:
+        return False
+    released = [s for r in releases(model) for s in released_statistics(r.statistic, model)]
+    return rv in ancestors(released)
 
 
 _NO_NUTS: dict[str, Any] = {
@@ -249,7 +269,7 @@ def _resolve(vars: Any, model: pm.Model) -> tuple[list[TensorVariable], list[Ten
     """Latent statistics and their parameters, from what the user passed or all of them."""
     listed = list(vars) if isinstance(vars, list | tuple) else [vars]
     given = model.free_RVs if vars is None else [model.values_to_rvs.get(v, v) for v in listed]
-    statistics = [rv for rv in latent_statistics(model) if rv in given]
+    statistics = by_name(rv for rv in latent_statistics(model) if rv in given)
     if not statistics:
         raise ValueError(
             "GibbsSS samples latent regression statistics with their parameters: declare them with "
@@ -257,9 +277,9 @@ def _resolve(vars: Any, model: pm.Model) -> tuple[list[TensorVariable], list[Ten
             "pmdp.Privatized, and pass s too where you pass variables."
         )
     reached = set(ancestors(statistics))
-    parameters = [
+    parameters = by_name(
         rv
         for rv in model.free_RVs
         if rv in reached and rv in given and rv not in statistics and rv.dtype not in discrete_types
-    ]
+    )
     return statistics, parameters

@@ -97,15 +97,13 @@ def holder_model(model: pm.Model) -> HolderModel:
     return HolderModel(S, z, [S, z, *owned], found, priors, sources)
 
 
-def is_conjugate(rv: TensorVariable) -> bool:
+def is_conjugate(model: pm.Model, rv: TensorVariable) -> bool:
     """Whether a parameter of holders' statistics has a conjugate prior, and no other use."""
-    model = getattr(rv.tag, "pymc_dp_holders", None)
-    if model is None or rv not in model.free_RVs:
-        return False
-    for S in (s for s in model.free_RVs if isinstance(s.owner.op, GramRV)):
-        for z in (z for z in model.free_RVs if isinstance(z.owner.op, CrossProductRV)):
-            if z.owner.inputs[1] is S and rv in _conjugate(model, S, z)[0]:
-                return True
+    for z in (z for z in model.free_RVs if isinstance(z.owner.op, CrossProductRV)):
+        S = z.owner.inputs[1]
+        uses = rv in S.owner.inputs or rv in z.owner.inputs
+        if S in model.free_RVs and uses and rv in _conjugate(model, S, z)[0]:
+            return True
     return False
 
 

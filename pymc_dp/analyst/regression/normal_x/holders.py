@@ -114,8 +114,6 @@ def HolderStatistics(  # noqa: N802  (declares variables, as pm.Normal beside it
     S = model.register_rv(S, f"{name}_S")
     z = CrossProductRV.rv_op(S, pt.specify_shape(coef, (p,)), sigma2)
     z = model.register_rv(z, f"{name}_z")
-    for parameter in (coef, sigma2, mean, cov):
-        parameter.tag.pymc_dp_holders = model  # where NormalX looks for conjugate priors
     i, k = layout.pairs[: layout.n_xx].T
     return [pt.concatenate([S[j][i, k], z[j]]) for j in range(counts.size)]
 

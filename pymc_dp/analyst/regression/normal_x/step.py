@@ -17,6 +17,7 @@ from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
 from rich.table import Column
 
+from pymc_dp.analyst.assignment import model_of
 from pymc_dp.analyst.regression.normal_x.gram_tuning import GramTuning
 from pymc_dp.analyst.regression.normal_x.holder_model import (
     HolderModel,
@@ -118,7 +119,7 @@ class NormalX(BlockedStep):
         model = pm.modelcontext(model)
         if move not in ("hamiltonian", "wishart"):
             raise ValueError(f'move must be "hamiltonian" or "wishart", not {move!r}.')
-        found = holder_model(model)
+        found = self.plan(vars, model)
         self.hamiltonian = move == "hamiltonian"
         self.target_accept = target_accept or (0.8 if self.hamiltonian else 0.2)
         if found.releases.first and not self.hamiltonian:
@@ -126,12 +127,16 @@ class NormalX(BlockedStep):
                 "Wishart proposals cannot keep the number of records in S: with an intercept use "
                 'move="hamiltonian".'
             )
-        found = _restricted(found, vars, model)
         self.vars = [model.rvs_to_values[rv] for rv in found.owned]
         self.releases, self.priors, self.sources = found.releases, found.priors, found.sources
         self.rng = get_random_generator(rng)
         self.tuning = GramTuning.start(self.releases, self.priors, 0)
         self._compile(model, found, compile_kwargs or {})
+
+    @staticmethod
+    def plan(vars: Sequence[TensorVariable] | None, model: pm.Model) -> HolderModel:
+        """Return the part of the model to sample, or raise what keeps it from being sampled."""
+        return _restricted(holder_model(model), vars, model)
 
     def _compile(self, model: pm.Model, found: HolderModel, compile_kwargs: dict[str, Any]) -> None:
         """Compile the way from a point to the state, and back to the values of what was moved."""
@@ -212,7 +217,8 @@ class NormalX(BlockedStep):
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool = False) -> Competence:
         """Ideal for holders' statistics, and for their parameters with conjugate priors."""
-        owned = is_statistic(var) or is_conjugate(var)
+        model = model_of(var)
+        owned = model is not None and (is_statistic(var) or is_conjugate(model, var))
         return Competence.IDEAL if owned else Competence.INCOMPATIBLE
 
     @staticmethod
