@@ -6,6 +6,7 @@ moments m2 and m4 of x, written out for one covariate.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,3 +103,55 @@ def laplace_release_posterior(
     down = special.log_ndtr(-gap / sd - sd / scale) + gap / scale
     log_likelihood = np.logaddexp(up, down) + 0.5 * (sd / scale) ** 2
     return _grid(log_likelihood + _prior(b, v, *prior), slope, sigma2)
+
+
+def normal_features_law(
+    slopes: Array, level: Array, sigma2: Array, n: int, mean: ArrayLike, cov: ArrayLike
+) -> tuple[Array, Array]:
+    """Mean and covariance of the statistics of (x, 1) and y for normal x, an intercept included.
+
+    `level` is the mean of y. Sums of the upper triangle of (x, 1)(x, 1)' but for n, of (x, 1) y and
+    of y^2; every covariance by Isserlis' formula, one at a time.
+    """
+    mean, cov = np.asarray(mean, float), np.asarray(cov, float)
+    d = len(mean)
+    shape = np.shape(level)
+    u = np.empty((*shape, d + 2))
+    u[..., :d], u[..., d], u[..., d + 1] = mean, 1.0, level
+    C = np.zeros((*shape, d + 2, d + 2))
+    C[..., :d, :d] = cov
+    C[..., :d, d + 1] = C[..., d + 1, :d] = slopes @ cov
+    C[..., d + 1, d + 1] = np.einsum("...i,ij,...j", slopes, cov, slopes) + sigma2
+    pairs = [(i, j) for i in range(d + 1) for j in range(i, d + 1)][:-1]
+    pairs += [(i, d + 1) for i in range(d + 2)]
+    size = len(pairs)
+    of_sums, between = np.empty((*shape, size)), np.empty((*shape, size, size))
+    for a, (i, j) in enumerate(pairs):
+        of_sums[..., a] = C[..., i, j] + u[..., i] * u[..., j]
+        for b, (k, m) in enumerate(pairs):
+            total = C[..., i, k] * C[..., j, m] + C[..., i, m] * C[..., j, k]
+            for one, other in (
+                ((i, k), (j, m)),
+                ((j, m), (i, k)),
+                ((i, m), (j, k)),
+                ((j, k), (i, m)),
+            ):
+                total = total + u[..., one[0]] * u[..., one[1]] * C[..., other[0], other[1]]
+            between[..., a, b] = total
+    return n * of_sums, n * between
+
+
+def normal_log_density(value: ArrayLike, mean: Array, cov: Array) -> Array:
+    """Log-density of a normal vector, for arrays of means and covariances."""
+    gap = np.asarray(value) - mean
+    quadratic = np.einsum("...i,...i", gap, np.linalg.solve(cov, gap[..., None])[..., 0])
+    return -0.5 * (quadratic + np.linalg.slogdet(cov)[1])
+
+
+def marginal_cdf(log_density: Array, points: Array, axis: int) -> Callable[[ArrayLike], Array]:
+    """Cumulative distribution along one axis of a grid, linear between the middles of its cells."""
+    weights = np.exp(log_density - log_density.max())
+    others = tuple(k for k in range(log_density.ndim) if k != axis)
+    mass = np.cumsum(weights.sum(axis=others))
+    edges = np.concatenate([[points[0]], (points[1:] + points[:-1]) / 2, [points[-1]]])
+    return lambda x: np.interp(x, edges, np.concatenate([[0], mass / mass[-1]]))

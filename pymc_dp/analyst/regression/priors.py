@@ -9,6 +9,7 @@ import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous
 from pymc.distributions.dist_math import check_parameters, multigammaln
 from pymc.distributions.transforms import CholeskyCovTransform
+from pytensor.graph.basic import Constant
 from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
@@ -87,6 +88,7 @@ class InverseWishart(Continuous):
     @classmethod
     def dist(cls, nu: Any, psi: Any, **kwargs: Any) -> TensorVariable:
         """Build an unregistered variable."""
+        _check_parameters(nu, psi)
         return super().dist(
             [pt.as_tensor(nu).astype("float64"), pt.as_tensor(psi).astype("float64")], **kwargs
         )
@@ -106,6 +108,30 @@ class InverseWishart(Continuous):
             nu * log_det_scale - (nu + p + 1) * log_det - trace - nu * p * np.log(2)
         ) - multigammaln(nu / 2, p)
         return check_parameters(log_p, nu > p - 1, msg="nu > p - 1")
+
+
+def _check_parameters(nu: Any, psi: Any) -> None:
+    """Refuse numbers that no such distribution has; those of variables are seen with its density.
+
+    Drawing, and the conjugate updates, would go on with the square root of a negative number.
+    """
+    nu, psi = pt.as_tensor(nu), pt.as_tensor(psi)
+    p = psi.type.shape[-1] if psi.type.ndim == 2 else None
+    if psi.type.ndim == 2 and None not in psi.type.shape and psi.type.shape[0] != p:
+        raise ValueError(f"psi must be a square matrix, got shape {psi.type.shape}.")
+    if isinstance(nu, Constant) and nu.type.ndim == 0 and p is not None:
+        degrees = float(nu.data)
+        if not p - 1 < degrees < np.inf:
+            raise ValueError(
+                f"nu = {degrees:g} degrees of freedom are too few for {p} covariates: they must be "
+                f"above p - 1 = {p - 1}. Write nu={p + 1} for a weak prior, or nu={p + 2}, the "
+                "first whole number for which the covariance has a mean."
+            )
+    if isinstance(psi, Constant) and psi.type.ndim == 2:
+        scale = np.asarray(psi.data, dtype=np.float64)
+        symmetric = np.all(np.isfinite(scale)) and np.allclose(scale, scale.T)
+        if not symmetric or not np.linalg.eigvalsh(scale)[0] > 0:
+            raise ValueError(f"psi must be symmetric and positive definite, got {scale.tolist()}.")
 
 
 @default_transform_rules.register(InverseWishartRV)

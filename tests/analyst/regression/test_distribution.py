@@ -170,6 +170,24 @@ def test_inverse_wishart():
     assert stats.kstest(given, stats.invgamma(nu / 2, scale=schur / 2).cdf).pvalue > 1e-5
 
 
+@pytest.mark.parametrize("nu", [1, 1.0, -3, np.nan, np.inf])
+def test_inverse_wishart_needs_degrees_of_freedom(nu):
+    """In every way it can be built, and not only where its density is asked for."""
+    with pytest.raises(ValueError, match=r"above p - 1 = 1"):
+        InverseWishart.dist(nu, np.eye(2))
+    with pm.Model(), pytest.raises(ValueError, match="nu=3"):
+        InverseWishart("cov", nu=nu, psi=np.eye(2))
+    InverseWishart.dist(1.01, np.eye(2))
+
+
+@pytest.mark.parametrize(
+    "psi", [np.ones((2, 2)), -np.eye(2), [[1.0, 0.5], [0.2, 1.0]], np.ones((2, 3))]
+)
+def test_inverse_wishart_needs_a_covariance(psi):
+    with pytest.raises(ValueError, match="psi must be"):
+        InverseWishart.dist(7, psi)
+
+
 class TestConjugate:
     def test_normal_inverse_gamma(self):
         """Against the density: log prior + log likelihood - log posterior is constant."""

@@ -13,6 +13,7 @@ from pymc.blocking import PointType
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.analyst.regression.gibbs_ss.coefficient_reflections import reflections_of
 from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import StatisticsBlock
 from pymc_dp.analyst.release import by_name
 from pymc_dp.compat import DataClassState, WithSamplingState, dataclass_state, jit_function
@@ -41,12 +42,12 @@ class ParameterNUTSState(DataClassState):
 
 
 class ParameterNUTS(WithSamplingState):
-    """NUTS on the parameters' conditional density, and changes of coefficients' signs.
+    """NUTS on the parameters' conditional density, and reflections of coefficients.
 
-    A move is one compiled call. Where X'y is noisier than y'y, the size of a coefficient is known
-    better than its sign: the posterior has several modes between which no trajectory passes. With
-    the statistics integrated out, each move is followed by a Metropolis step that turns one
-    coefficient round, or all.
+    A move is one compiled call. Where X'y is noisier than y'y and the sum of y, the size of
+    coefficients is known better than their signs: the posterior has several modes between which no
+    trajectory passes. With the statistics integrated out, each move is followed by Metropolis steps
+    that reflect the coefficients (:mod:`pymc_dp.analyst.regression.gibbs_ss.reflections`).
 
     Parameters
     ----------
@@ -99,14 +100,9 @@ class ParameterNUTS(WithSamplingState):
         inputs = [self.packing.theta, self.packing.given]
         gradient: Any = pt.grad(log_density, self.packing.theta)
         self.density = self.packing.compiled(inputs, [log_density, gradient])
-        #: where coefficients lie in theta whose signs may be turned
-        self.signed = [
-            self.packing.parameters.ends(str(model.rvs_to_values[rv].name))
-            for rv in parameters
-            if collapsed
-            and any(rv is block.params[1] for block in blocks)
-            and model.rvs_to_transforms[rv] is None
-        ]
+        self.reflections = (
+            reflections_of(model, parameters, blocks, self.packing, point) if collapsed else []
+        )
         self.tuning = NUTSTuning.start(self.packing.size, 0)
 
     @cached_property
@@ -128,8 +124,9 @@ class ParameterNUTS(WithSamplingState):
         step_size = tuning.step.step_size
         doublings = tuning.doublings
         self.run(rng, theta, given, tuning.factor, step_size, doublings, report)
-        for ends in self.signed:
-            theta, report[LOG_DENSITY] = self._turned(rng, theta, given, report[LOG_DENSITY], ends)
+        log_density = float(report[LOG_DENSITY])
+        for reflect in self.reflections:
+            theta, log_density = reflect.move(rng, theta, given, log_density, self.density)
         if tuning.active:
             tuning.learn(theta, float(report[ACCEPT]), self.target_accept)
         stats = {
@@ -140,24 +137,6 @@ class ParameterNUTS(WithSamplingState):
             "mean_tree_accept": report[ACCEPT],
         }
         return self.packing.point_of(point, theta, np.empty((0, 0))), stats
-
-    def _turned(
-        self,
-        rng: np.random.Generator,
-        theta: Array,
-        given: Array,
-        log_density: float,
-        ends: tuple[int, int],
-    ) -> tuple[Array, float]:
-        """Offer another sign of one coefficient, or of all."""
-        start, stop = ends
-        which = start + rng.integers(stop - start + 1)
-        turned = theta.copy()
-        turned[slice(start, stop) if which == stop else which] *= -1
-        new = float(self.density(turned, given)[0])
-        if -rng.standard_exponential() < new - log_density:
-            return turned, new
-        return theta, log_density
 
     def start_tuning(self, tune: int) -> None:
         """Start a chain, tuned afresh where it is tuned: it may be another release's."""

@@ -51,8 +51,9 @@ class GibbsSS(BlockedStep):
     ``mode="coherent"``, the default, samples the posterior of the model as written. The parameters
     move by NUTS on the density of the release, with the statistics s integrated out:
     :math:`\mathcal N(z;\, n\mu_t,\, n\Sigma_t + \mathrm{diag}(\omega^2))`; then s is drawn exactly
-    from its normal conditional. Coefficients are also offered the opposite sign: under strong
-    privacy the posterior may have a mode for each. Any priors; one effective draw in a few
+    from its normal conditional. Coefficients are also offered reflected values, which the release
+    may hardly tell apart under strong privacy: opposite signs, about zero and about the mean of x,
+    and other values with the same mean and variance of y. Any priors; one effective draw in a few
     iterations, under strong privacy too.
 
     ``mode="paper"`` is Algorithm 1: s given the parameters by the normal approximation, the
@@ -89,8 +90,10 @@ class GibbsSS(BlockedStep):
 
     Notes
     -----
-    Sampler statistics: ``diverging``, ``tree_size``, ``step_size`` and ``mean_tree_accept`` of NUTS
-    (zero and NaN where there is none), and ``redraws``.
+    Sampler statistics, by their names in ``sample_stats``: those of NUTS, ``diverging``,
+    ``reached_max_treedepth``, ``n_steps`` (leapfrog steps), ``step_size`` and ``acceptance_rate``
+    (zero and NaN where there is no NUTS), and ``redraws`` of the paper's mode. PyMC renames two of
+    them on the way: the step itself, and its traces, say ``tree_size`` and ``mean_tree_accept``.
 
     References
     ----------

@@ -115,7 +115,9 @@ def hamiltonian_move(
             return q, 0.0
         half_kick = 0.5 * step_size * _pull_back(W, gradient)
         momentum += half_kick
-    return q, np.exp(min(0.0, after - 0.5 * np.sum(momentum * momentum) - energy))
+    gain = after - 0.5 * np.sum(momentum * momentum) - energy
+    # the smaller of 0 and nan is 0: a gradient that is not a number would always be accepted
+    return q, np.exp(min(0.0, gain)) if gain == gain else 0.0
 
 
 @jit

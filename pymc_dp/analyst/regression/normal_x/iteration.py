@@ -36,6 +36,10 @@ __all__ = [
 ]
 
 
+#: how often a slice's bracket may be widened, on both sides together
+MOST_STEPS = 50
+
+
 class State(NamedTuple):
     """Where a chain is; an intercept has the first place everywhere."""
 
@@ -120,27 +124,33 @@ def _log_error_variance(log_sigma2: float, values: Any, squares: Any, a: float, 
 
 @jit
 def slice_error_variance(rng: Any, sigma2: float, values: Any, squares: Any, a: float, b: float):  # type: ignore[no-untyped-def]
-    """One slice update of log(sigma^2) with stepping out (Neal 2003)."""
+    """One slice update of log(sigma^2) with stepping out (Neal 2003, figures 3 and 5).
+
+    The steps are shared out between both sides at random: otherwise a slice longer than all of
+    them together, as vague priors have, would be left towards one side more often than entered.
+    """
     x = np.log(sigma2)
-    level = _log_error_variance(x, values, squares, a, b) + np.log(rng.random())
+    level = _log_error_variance(x, values, squares, a, b) - rng.standard_exponential()
     left = x - rng.random()
     right = left + 1.0
-    for _ in range(50):
-        if _log_error_variance(left, values, squares, a, b) <= level:
+    steps_left = int(rng.random() * MOST_STEPS)
+    for _ in range(steps_left):
+        if not _log_error_variance(left, values, squares, a, b) > level:
             break
         left -= 1.0
-    for _ in range(50):
-        if _log_error_variance(right, values, squares, a, b) <= level:
+    for _ in range(MOST_STEPS - 1 - steps_left):
+        if not _log_error_variance(right, values, squares, a, b) > level:
             break
         right += 1.0
-    while True:
+    while right - left > 1e-12:
         new = left + (right - left) * rng.random()
-        if _log_error_variance(new, values, squares, a, b) > level or right - left < 1e-12:
+        if _log_error_variance(new, values, squares, a, b) > level:
             return np.exp(new)
         if new < x:
             left = new
         else:
             right = new
+    return sigma2  # rounding: nothing but the start is left
 
 
 @jit

@@ -4,6 +4,7 @@ import cloudpickle
 import numpy as np
 import pymc as pm
 import pytest
+from scipy import stats
 
 import pymc_dp as pmdp
 from pymc_dp.analyst.regression.conjugate_priors import normal_inverse_gamma, normal_inverse_wishart
@@ -14,6 +15,9 @@ from tests.oracles.linear import condition_normal
 from tests.oracles.regression import (
     gaussian_release_posterior,
     laplace_release_posterior,
+    marginal_cdf,
+    normal_features_law,
+    normal_log_density,
     statistics_law,
 )
 from tests.sampling import draw, values
@@ -75,12 +79,92 @@ def test_both_signs_of_a_coefficient_are_visited():
     assert_same_distribution(slope, lambda x: exact.cdf("slope", x))
 
 
+def test_both_signs_of_a_slope_about_the_mean_of_x():
+    """x is far from zero, and the sum of y is known: the other mode has another intercept."""
+    n, mean, var = 400, [1.0], [[0.09]]
+    sigma, released = [1.0, 1.0, 120.0, 1.0, 1.0], [436.0, 400.0, 824.0, 800.0, 1697.0]
+    slope, level, log_sigma2 = np.meshgrid(
+        np.linspace(-2.5, 2.5, 151),
+        np.linspace(1.85, 2.15, 25),
+        np.linspace(np.log(0.003), np.log(0.5), 41),
+        indexing="ij",
+    )
+    sigma2 = np.exp(log_sigma2)
+    sums, cov = normal_features_law(slope[..., None], level, sigma2, n, mean, var)
+    log_density = normal_log_density(released, sums, cov + np.diag(np.square(sigma)))
+    log_density += stats.norm.logpdf(slope, 0, 2) + stats.norm.logpdf(level - slope, 0, 3)
+    log_density += stats.invgamma.logpdf(sigma2, 3, scale=0.1) + log_sigma2
+    exact = marginal_cdf(log_density, slope[:, 0, 0], axis=0)
+    assert 0.25 < exact(0.0) < 0.4  # two modes, and next to nothing between them
+    assert exact(0.5) - exact(-0.5) < 0.03
+
+    with pm.Model() as model:
+        error = pm.InverseGamma("sigma2", 3, 0.1)
+        theta = pm.Normal("theta", 0, [2.0, 3.0])
+        x_moments = NormalMoments(mean, var)
+        s = pmdp.RegressionStatistics("s", n=n, coef=theta, sigma2=error, x_moments=x_moments)
+        pmdp.Privatized("z", s, pmdp.Gaussian(sigma=sigma), observed=released)
+    posterior = draw(model, draws=1500, tune=300)
+    assert_same_distribution(values(posterior, "theta")[..., 0], exact)
+
+
+def test_modes_of_two_covariates():
+    """Only one sum of xy is hidden, of covariates that are correlated and far from zero.
+
+    The modes are not related by any coefficient's sign; priors are not symmetric, and one is a
+    uniform, sampled by its transform.
+    """
+    n, mean, cov_x = 400, np.array([1.0, -0.5]), np.array([[0.25, 0.15], [0.15, 0.36]])
+    sigma = [3.0, 3.0, 3.0, 3.0, 3.0, 200.0, 10.0, 10.0, 20.0]
+    released = [500.0, -140.0, 400.0, 244.0, -200.0, 542.0, -171.0, 400.0, 619.8]
+    first, second, level = np.meshgrid(
+        np.linspace(-3, 3, 91), np.linspace(-3, 3, 91), np.linspace(0.8, 1.2, 13), indexing="ij"
+    )
+    slopes = np.stack([first, second], axis=-1)
+    sums, cov = normal_features_law(slopes, level, 0.25, n, mean, cov_x)
+    log_density = normal_log_density(released, sums, cov + np.diag(np.square(sigma)))
+    log_density += stats.norm.logpdf(level - slopes @ mean, 1, 3)  # slopes: uniform
+    exact = [marginal_cdf(log_density, np.linspace(-3, 3, 91), axis=k) for k in (0, 1)]
+    assert 0.15 < exact[0](-0.3) < 0.4
+    assert exact[0](0.0) - exact[0](-0.6) < 0.02
+
+    with pm.Model() as model:
+        b, a = pm.Uniform("b", -5, 6, shape=2), pm.Normal("a", 1, 3)
+        s = pmdp.RegressionStatistics(
+            "s",
+            n=n,
+            coef=pm.math.concatenate([b, a[None]]),
+            sigma2=0.25,
+            x_moments=NormalMoments(mean, cov_x),
+        )
+        pmdp.Privatized("z", s, pmdp.Gaussian(sigma=sigma), observed=released)
+    posterior = draw(model, draws=1500, tune=300)
+    for k in (0, 1):
+        assert_same_distribution(values(posterior, "b")[..., k], exact[k])
+
+
 def test_a_step_can_be_used_again():
     """What it learned from one release is not carried to the next chain."""
     with small_model(pmdp.Laplace(scale=8), [24.0, 21.0, 70.0]) as model:
         step = pmdp.GibbsSS()
     first, second = (values(draw(model, draws=20, tune=60, step=step), "slope") for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+def test_statistics_are_documented_by_their_names_in_results():
+    """PyMC renames some of them."""
+    with small_model(pmdp.Laplace(scale=8), [24.0, 21.0, 70.0]):
+        idata = pmdp.sample(
+            20,
+            tune=20,
+            chains=1,
+            random_seed=1,
+            progressbar=False,
+            compute_convergence_checks=False,
+        )
+    names = {str(name) for name in idata.sample_stats.data_vars} - {"divergences"}
+    assert {"n_steps", "acceptance_rate", "redraws"} <= names
+    assert [name for name in names if f"``{name}``" not in pmdp.GibbsSS.__doc__] == []
 
 
 def test_sampling_state_and_copies():

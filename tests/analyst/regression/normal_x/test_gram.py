@@ -1,9 +1,12 @@
 """Kernels of NormalX against finite differences, SciPy and algebra."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import linalg, stats
 
+from pymc_dp.analyst.regression.normal_x import gram_moves
 from pymc_dp.analyst.regression.normal_x.gram import (
     Given,
     Rows,
@@ -201,3 +204,14 @@ def test_cross_products_have_their_conditional_law():
         error = np.sqrt(np.diag(cov) / len(draws))
         assert np.all(np.abs(draws[:, j].mean(0) - mean) < 4.8 * error)
         np.testing.assert_allclose(np.cov(draws[:, j].T), cov, rtol=0.2, atol=0.1)
+
+
+def test_a_gradient_that_is_not_a_number_is_refused(monkeypatch):
+    """With a finite density, at the end of a trajectory."""
+    gradients = iter([np.zeros((2, 1, 1)), np.full((2, 1, 1), np.nan)])
+    monkeypatch.setattr(gram_moves, "gram_log_density", lambda *_: (0.0, next(gradients)))
+    q, W = np.zeros((2, 1, 1)), np.eye(2)[None, None]
+    rows = SimpleNamespace(first=0)
+    move = gram_moves.hamiltonian_move.py_func
+    _, accept = move(np.random.default_rng(1), q, np.eye(1), W, 0.1, 1, None, rows)
+    assert accept == 0

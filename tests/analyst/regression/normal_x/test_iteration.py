@@ -5,7 +5,13 @@ import pytest
 from scipy import stats
 
 from pymc_dp.analyst.regression.normal_x.gram_tuning import GramTuning
-from pymc_dp.analyst.regression.normal_x.iteration import Priors, Releases, State, iterate
+from pymc_dp.analyst.regression.normal_x.iteration import (
+    Priors,
+    Releases,
+    State,
+    iterate,
+    slice_error_variance,
+)
 from tests.checks import assert_same_distribution
 from tests.oracles import gram
 
@@ -78,3 +84,28 @@ def test_a_singular_law_is_left_again():
     tuning.learn(before._replace(cov=np.zeros((1, 1))), accept, True, 0.8, releases, priors)
     tuning._learn_scales(releases, priors)
     assert np.all(np.isfinite(tuning.W))
+
+
+class TestSliceOfTheErrorVariance:
+    """Updates by plain arrays: one direction, S = `value` and a squared residual there."""
+
+    @pytest.mark.parametrize("square", [1e25, np.nan])
+    def test_stays_where_the_bracket_collapses(self, square):
+        """The density is flat to rounding, or not a number: only the start is on the slice."""
+        rng = np.random.default_rng(1)
+        for _ in range(20):
+            new = slice_error_variance(rng, 1.3, np.zeros((1, 1)), np.array([[square]]), 3.0, 1.0)
+            assert new == 1.3
+
+    def test_slices_longer_than_all_steps(self):
+        """A vague prior alone: 1 / sigma^2 is gamma, and its log has a spread of 50."""
+        shape, none = 0.02, np.zeros((1, 1))
+        rng = np.random.default_rng(2)
+        found = np.empty((4, 15000))
+        for chain in found:
+            sigma2 = 1.0
+            for t in range(-200, chain.size):
+                sigma2 = slice_error_variance(rng, sigma2, none, none, shape, 1.0)
+                if t >= 0:
+                    chain[t] = -np.log(sigma2)
+        assert_same_distribution(found, lambda x: stats.gamma(shape).cdf(np.exp(x)), RATE)
