@@ -71,7 +71,7 @@ class ExplainedRelease:
             return "\n".join([*lines, reason])
         lines += [
             f"  sensitivity to {change} one record: {found}; so "
-            f"{self.mechanism.guarantee(found.norm(self.mechanism.norm))}"
+            f"{found.guarantee_text(self.mechanism)}"
             for change, found in [
                 ("replacing", self.sensitivity),
                 ("adding or removing", self.add_remove),
@@ -249,13 +249,14 @@ def _explained(
     release: Release, contribution: TensorVariable, block: RecordBlock, model: pm.Model
 ) -> ExplainedRelease:
     check_declared(release.name, release.mechanism, contribution, block.records)
+    noise = None if release.mechanism.norm is None else release.mechanism.noise
     return ExplainedRelease(
         name=release.name,
         mechanism=release.mechanism,
         records=_names(contribution, block),
         adds=_text(contribution, set(model.basic_RVs)),
-        sensitivity=derive_sensitivity(contribution, block.records),
-        add_remove=derive_sensitivity(contribution, block.records, "add_remove"),
+        sensitivity=derive_sensitivity(contribution, block.records, noise=noise),
+        add_remove=derive_sensitivity(contribution, block.records, "add_remove", noise),
     )
 
 

@@ -15,6 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.accounting.gaussian import gaussian_epsilon
 from pymc_dp.accounting.renyi import rdp_epsilon
+from pymc_dp.numerics.arguments import numbers
 
 __all__ = ["Guarantee", "Mechanism", "PrivacyWarning"]
 
@@ -79,6 +80,11 @@ class Mechanism(ABC):
     elementwise: ClassVar[bool] = True
     #: parameter of `log_density`, a scalar or one number a component
     noise: NDArray[np.float64]
+    #: what to write where a statistic is not a sum over records
+    advice_on_sums: ClassVar[str] = (
+        "Release the sums themselves (several, stacked, for a variance or a ratio); or, where all "
+        "latent variables are continuous, sample them together with step=pm.NUTS()."
+    )
     #: what the guarantee was calibrated to, if it was
     sensitivity: NDArray[np.float64] | None = None
 
@@ -110,7 +116,7 @@ class Mechanism(ABC):
         """Return a released value in the mechanism's type, or say what is wrong with it."""
         check_shape(name, value, shape)
         check_finite(name, value)
-        return np.asarray(value, dtype=np.float64)
+        return numbers(f"The released value of {name!r}", value)
 
     def support_point(self, statistic: TensorVariable) -> TensorVariable:
         """Return a released value that is possible, to start a sampler from."""
@@ -143,7 +149,7 @@ def advance(rng: Any, value: TensorVariable) -> tuple[Any, TensorVariable]:
 
 def check_finite(name: str, value: ArrayLike) -> None:
     """Insist that a released value is known and finite."""
-    if not np.all(np.isfinite(value)):
+    if not np.all(np.isfinite(numbers(f"The released value of {name!r}", value))):
         raise ValueError(
             f"The released value of {name!r} has NaN or infinite entries. Release only what was "
             "really published: leave out the components that are missing."
@@ -162,7 +168,7 @@ def check_shape(name: str, value: ArrayLike, shape: tuple[int, ...]) -> None:
 def check_whole(name: str, value: ArrayLike) -> NDArray[np.int64]:
     """Cast to int64 and insist that nothing is lost."""
     array = np.asarray(value)
-    if not np.all(np.isfinite(array)) or np.any(array != np.round(array)):
+    if not np.all(np.isfinite(numbers(name, array))) or np.any(array != np.round(array)):
         raise ValueError(f"{name} must be whole numbers, got {array!r}.")
     return array.astype(np.int64)
 
@@ -180,7 +186,7 @@ def warn_floating_point(mechanism: Mechanism) -> None:
 
 def positive(name: str, value: ArrayLike) -> NDArray[np.float64]:
     """Cast to float64 and insist on positive, finite numbers."""
-    array = np.asarray(value, dtype=np.float64)
+    array = numbers(name, value)
     if array.size == 0 or not np.all(np.isfinite(array)) or not np.all(array > 0):
         raise ValueError(f"{name} must be positive and finite, got {value!r}.")
     return array

@@ -124,3 +124,69 @@ def test_one_sensitivity_a_component():
         pmdp.Privatized("fine", total, pmdp.Laplace(epsilon=1, sensitivity=[1.0, 2.0]))
         with pytest.warns(pmdp.PrivacyWarning, match="'short'"):
             pmdp.Privatized("short", total, pmdp.Laplace(epsilon=1, sensitivity=[1.0, 1.0]))
+
+
+WEIGHTS = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, -1.0], [0.5, 0.0, 0.0]])
+
+
+@pytest.mark.parametrize("n", [50, 1_000_000])
+def test_matrix_products_of_many_records(n):
+    clamped, _ = derived(lambda x: WEIGHTS @ pmdp.clamp(x, -1, 1).sum(axis=0), x=normal((n, 3)))
+    assert isinstance(clamped, Sensitivity)
+    np.testing.assert_allclose(clamped.components, [4, 4, 1])
+    assert not clamped.exact
+
+    workload = np.random.default_rng(1).normal(size=(4, 24))
+    replace, remove = derived(
+        lambda k: workload @ pt.eq(k[:, None], np.arange(24)).sum(axis=0),
+        k=lambda name: pm.Categorical(name, np.ones(24) / 24, shape=n),
+    )
+    apart = np.abs(workload[:, :, None] - workload[:, None, :]).sum(axis=0).max()
+    assert (replace.l1, remove.l1) == pytest.approx((apart, np.abs(workload).sum(axis=0).max()))
+    assert replace.exact
+
+
+def test_rows_that_are_not_alike_are_all_looked_at():
+    n = 2000
+    weight = np.ones(n)
+    weight[1234] = 7.0
+    position = [
+        derived(lambda x: (pmdp.clamp(x, -1, 1) * weight).sum(), x=normal(n)),
+        derived(lambda x: (pmdp.clamp(x, -1, 1) * (1 + pt.arange(n))).sum(), x=normal(n)),
+        derived(lambda x: (x * weight).sum(), x=bernoulli(n)),
+    ]
+    assert [replace.l1 for replace, _ in position] == [14, 2 * n, 7]
+
+
+def test_a_value_summed_twice_is_not_at_both_ends():
+    found, _ = derived(lambda x: (pmdp.clamp(x, 0, 1)[:, None] * [1.0, -1.0]).sum(), x=normal(5))
+    assert isinstance(found, Sensitivity)
+    assert not found.exact
+
+
+@pytest.mark.parametrize(
+    ("make", "upper", "mechanism", "epsilon"),
+    [
+        (normal((10, 2)), [1.0, 10.0], pmdp.Laplace(scale=[2.0, 20.0]), 1.0),
+        (normal((10, 3)), [1.0, 10.0, 33.0], pmdp.Laplace(scale=[2.0, 20.0, 165.0]), 1.2),
+        (bernoulli((10, 2)), None, pmdp.DiscreteLaplace(scale=[2.0, 20.0]).clamped(lower=0), 1.0),
+    ],
+)
+def test_noise_that_differs_between_components(make, upper, mechanism, epsilon):
+    with pm.Model() as model:
+        x = make("x")
+        sums = (x * np.array([1, 10])) if upper is None else pmdp.clamp(x, 0, upper)
+        pmdp.Privatized("r", sums.sum(axis=0), mechanism)
+    [release] = pmdp.explain(model).releases
+    assert release.sensitivity.guarantee(mechanism).epsilon == pytest.approx(epsilon)
+    assert f"; so epsilon {epsilon:g}\n" in str(release)
+
+
+def test_an_upper_bound_of_the_guarantee_is_called_so():
+    mechanism = pmdp.Gaussian(sigma=[2.0, 20.0])
+    with pm.Model() as model:
+        y = pmdp.clamp(pm.Normal("x", 0, 1, shape=10), -1, 1)
+        pmdp.Privatized("r", pt.stack([y.sum(), (y**2).sum()]), mechanism)
+    [release] = pmdp.explain(model).releases
+    assert release.sensitivity.guarantee(mechanism).rho == pytest.approx((1 + 0.05**2) / 2)
+    assert "so at most rho 0.50125" in str(release)
