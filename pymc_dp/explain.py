@@ -74,7 +74,7 @@ class ExplainedRelease:
             return "\n".join([*lines, reason])
         lines += [
             f"  sensitivity to {change} one record: {found}; so "
-            f"{self.mechanism.guarantee(found.norm(self.mechanism.norm))}"
+            f"{found.guarantee_text(self.mechanism)}"
             for change, found in [
                 ("replacing", self.sensitivity),
                 ("adding or removing", self.add_remove),
@@ -276,13 +276,14 @@ def _explained(
     model: pm.Model,
 ) -> ExplainedRelease:
     check_declared(release.name, release.mechanism, contribution, records)
+    noise = None if release.mechanism.norm is None else release.mechanism.noise
     return ExplainedRelease(
         name=release.name,
         mechanism=release.mechanism,
         records=[str(rv.name) for rv in direct_inputs([contribution], records)],
         adds=_text(contribution, set(model.basic_RVs)),
-        sensitivity=derive_sensitivity(contribution, records),
-        add_remove=derive_sensitivity(contribution, records, "add_remove"),
+        sensitivity=derive_sensitivity(contribution, records, noise=noise),
+        add_remove=derive_sensitivity(contribution, records, "add_remove", noise),
     )
 
 

@@ -15,6 +15,7 @@ from pymc_dp.accounting.composition import (
 from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from pymc_dp.accounting.ledger import Ledger
+from pymc_dp.numerics.arguments import number
 from pymc_dp.types import Neighbours
 
 
@@ -113,7 +114,7 @@ class PrivacyBudget:
         accountant: Accountant = "rdp",
     ) -> None:
         record_weight(neighbours)
-        self.epsilon, self.delta = float(epsilon), float(delta)
+        self.epsilon, self.delta = number("epsilon", epsilon), number("delta", delta)
         self.neighbours, self.accountant = neighbours, accountant
         self.mu = gaussian_mu(self.epsilon, self.delta)
         self._ledger = Ledger(ledger, self.epsilon, self.delta, neighbours)

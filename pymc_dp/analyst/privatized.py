@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pymc.vartypes import discrete_types
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
+from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.invariants import check_totals
@@ -21,6 +23,7 @@ from pymc_dp.graph.additivity import Additive, direct_inputs
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.sensitivity import check_declared
 from pymc_dp.mechanisms import Exact, Mechanism
+from pymc_dp.numerics.arguments import numbers
 
 __all__ = ["Privatized", "clamp"]
 
@@ -83,6 +86,7 @@ def Privatized(  # noqa: N802  (a distribution to its users, who write pm.Normal
             "e.g. pmdp.Laplace(scale=10) or pmdp.Gaussian(sigma=3)."
         )
     _check_reaches_latents(name, statistic, model)
+    _check_fixed_lengths(name, statistic, model)
     mechanism = smoothed(mechanism, statistic, model)
     shape = concrete_shape(statistic)
     mechanism.check_statistic(name, statistic, shape)
@@ -123,7 +127,7 @@ def clamp(x: Any, lower: ArrayLike, upper: ArrayLike) -> TensorVariable:
     x = pt.as_tensor_variable(x)
     # small Python integers would become int8, and sums of int8 overflow
     dtype = "int64" if x.dtype in discrete_types else "float64"
-    low, high = np.asarray(lower, dtype=dtype), np.asarray(upper, dtype=dtype)
+    low, high = numbers("lower", lower).astype(dtype), numbers("upper", upper).astype(dtype)
     if np.any(low != np.asarray(lower)) or np.any(high != np.asarray(upper)):
         raise ValueError(f"Bounds of integer records must be whole numbers: {lower!r}, {upper!r}.")
     if not np.all(low < high):
@@ -165,6 +169,22 @@ def _check_statistic(
     if isinstance(mechanism, Exact) and observed is not None:
         value = observed.eval(mode=ONCE) if isinstance(observed, Variable) else observed
         check_totals(name, records, contributions, value)
+
+
+def _check_fixed_lengths(name: str, statistic: TensorVariable, model: pm.Model) -> None:
+    """Refuse records whose number is random: evaluated, it would be any one draw of it."""
+    for rv in direct_inputs([statistic], model.basic_RVs):
+        if None not in rv.type.shape:
+            continue
+        shape = pytensor.function([], rv.shape, mode=ONCE, on_unused_input="ignore")
+        nodes = shape.maker.fgraph.apply_nodes
+        if any(isinstance(node.op, RNGConsumerOp) for node in nodes):
+            raise ValueError(
+                f"The shape of {rv.name!r}, which the statistic of {name!r} uses, is random. A "
+                "table of unknown length is written with as many rows as it may have and a "
+                'variable that says which are there: z = pm.Bernoulli("z", rho, shape=n_max), '
+                "then sums of z * clamp(x, lower, upper)."
+            )
 
 
 def concrete_shape(var: TensorVariable) -> tuple[int, ...]:

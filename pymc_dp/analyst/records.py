@@ -271,7 +271,6 @@ def _form_of(
         return form_of(totals, records, others)
     except NotAdditiveError as err:
         raise NotAdditiveError(
-            f"The statistic of {release.name!r} is not a sum over records: {err}. Release the sums "
-            "themselves (several, stacked, for a variance or a ratio); or, where all latent "
-            f"variables are continuous, sample them together with step=pm.NUTS()."
+            f"The statistic of {release.name!r} is not a sum over records: {err}. "
+            f"{release.mechanism.advice_on_sums}"
         ) from None

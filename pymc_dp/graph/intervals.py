@@ -18,8 +18,9 @@ from pytensor.graph.traversal import ancestors, explicit_graph_inputs, io_toposo
 from pytensor.scalar import basic as ps
 from pytensor.scalar.math import Sigmoid, Softplus
 from pytensor.tensor.basic import Alloc, Join, MakeVector
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.math import Sum
+from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.random import basic as rvs
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.random.type import RandomType
@@ -30,7 +31,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.graph.additivity import direct_inputs
 
-__all__ = ["ONCE", "UnboundedError", "bounds", "unknowns"]
+__all__ = ["ONCE", "UnboundedError", "bounds", "rows_are_alike", "unknowns"]
 
 
 class UnboundedError(ValueError):
@@ -58,6 +59,8 @@ _STRUCTURAL = (
     Sum,
     ViewOp,
 )
+#: operations that treat all rows alike, however many there are
+_ALIKE = (Blockwise, DimShuffle, Elemwise, Join, Sum)
 _INCREASING = (
     ps.Add, ps.Cast, ps.Ceil, ps.Clip, ps.Exp, ps.Expm1, ps.Floor, ps.Identity, ps.Log, ps.Log1p,
     ps.Maximum, ps.Minimum, ps.RoundHalfToEven, ps.Sqrt, ps.Tanh, Sigmoid, Softplus,
@@ -94,12 +97,37 @@ def unknowns(output: TensorVariable, records: list[TensorVariable]) -> list[str]
     ]
 
 
+def rows_are_alike(output: TensorVariable, records: list[TensorVariable]) -> bool:
+    """Whether row i of `output` is the same function of row i of the records for every i.
+
+    Proven from the graph: its operations know no positions, and nothing besides the records has as
+    many rows as they have. False says nothing.
+    """
+    n = records[0].type.shape[0]
+    if n is None or any(rv.type.shape[0] != n or None in rv.type.shape for rv in records):
+        return False
+    involved: set[Any] = set(records)
+    for node in io_toposort(records, [output]):
+        if not any(var in involved for var in node.inputs):
+            continue
+        known = [var for var in node.inputs if var not in involved]
+        # records may choose from a table, but not be chosen from
+        chooses = isinstance(node.op, AdvancedSubtensor) and node.inputs[0] in known
+        if not (chooses or isinstance(node.op, _ALIKE)) or any(
+            size is None or size == n for var in known for size in getattr(var.type, "shape", ())
+        ):
+            return False
+        involved.update(node.outputs)
+    return output in involved
+
+
 def bounds(
-    output: TensorVariable, records: list[TensorVariable]
+    output: TensorVariable, records: list[TensorVariable], rows: int | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], bool, bool]:
     """Lowest and highest value of every entry of `output`, whatever the records are.
 
-    Nothing else in `output` may be unknown (see :func:`unknowns`).
+    Nothing else in `output` may be unknown (see :func:`unknowns`). Where all rows are alike (see
+    :func:`rows_are_alike`), `rows` of them suffice.
 
     Returns
     -------
@@ -126,6 +154,10 @@ def bounds(
         if isinstance(node.op, Shape | Shape_i) or not any(v in intervals for v in node.inputs):
             continue
         chain = chain and sum(var in intervals for var in node.inputs) == 1
+        if isinstance(node.op, Sum | Blockwise | Dot):
+            # values that are repeated cannot all be at their bounds, as their sum's bound has it
+            summed = [var for var in node.inputs if var in intervals]
+            chain = chain and elementwise and _size(summed) == (_size(records) or -1)
         elementwise = elementwise and isinstance(node.op, Elemwise | DimShuffle | Reshape)
         ends = [intervals.get(var, (var, var)) for var in node.inputs]
         intervals[node.outputs[0]] = _propagate(node, ends)
@@ -133,7 +165,12 @@ def bounds(
         raise UnboundedError("it does not involve the records")
     found = [pt.as_tensor(end) for end in intervals[output]]
     # records enter by their shape alone: any value does
-    given: dict[Any, Any] = {rv: pt.zeros(rv.shape.eval(mode=ONCE), rv.dtype) for rv in records}
+    shapes = [tuple(rv.shape.eval(mode=ONCE)) for rv in records]
+    if rows is not None:
+        shapes = [(rows, *shape[1:]) for shape in shapes]
+    given: dict[Any, Any] = {
+        rv: pt.zeros(shape, rv.dtype) for rv, shape in zip(records, shapes, strict=True)
+    }
     low, high = pytensor.function(
         [], clone_replace(found, given, rebuild_strict=False), mode=ONCE
     )()
@@ -141,7 +178,7 @@ def bounds(
         raise UnboundedError("its range is not bounded: clamp the records first")
     # elementwise operations and moves of axes only repeat values, so the same number of values
     # means that none is repeated
-    values = sum(int(np.prod(rv.shape.eval(mode=ONCE))) for rv in records)
+    values = sum(int(np.prod(shape)) for shape in shapes)
     separate = chain and elementwise and low.size == values
     return low, high, chain, separate
 
@@ -150,6 +187,8 @@ def _propagate(node: Any, ends: list[Interval]) -> Interval:
     op = node.op
     if isinstance(op, _STRUCTURAL):
         return tuple(op(*(end[side] for end in ends)) for side in (0, 1))  # type: ignore[return-value]
+    if isinstance(getattr(op, "core_op", op), Dot):
+        return _weighted_sums(node, ends)
     scalar_op = op.scalar_op if isinstance(op, Elemwise) else None
     low, high = [end[0] for end in ends], [end[1] for end in ends]
     if isinstance(scalar_op, ps.Cast):
@@ -173,6 +212,28 @@ def _propagate(node: Any, ends: list[Interval]) -> Interval:
         quotients = low[0] / low[1], high[0] / low[1]
         return pt.minimum(*quotients), pt.maximum(*quotients)
     raise UnboundedError(f"no rule for the range of `{type(scalar_op or op).__name__}`")
+
+
+def _weighted_sums(node: Any, ends: list[Interval]) -> Interval:
+    """Range of a matrix product of which one factor is known."""
+    left, right = ends
+    if left[0] is left[1]:
+        up, down = pt.maximum(left[0], 0), pt.minimum(left[0], 0)
+        corners = [node.op(up, end) for end in right], [node.op(down, end) for end in right]
+    elif right[0] is right[1]:
+        up, down = pt.maximum(right[0], 0), pt.minimum(right[0], 0)
+        corners = [node.op(end, up) for end in left], [node.op(end, down) for end in left]
+    else:
+        raise UnboundedError("no rule for the range of a matrix product of records with records")
+    return corners[0][0] + corners[1][1], corners[0][1] + corners[1][0]
+
+
+def _size(variables: list[Any]) -> int | None:
+    """Return how many entries variables have together; None where that is not known."""
+    shapes = [var.type.shape for var in variables]
+    if any(None in shape for shape in shapes):
+        return None
+    return sum(int(np.prod(shape)) for shape in shapes)
 
 
 def _is_even_power(scalar_op: Any, node: Any) -> bool:

@@ -17,18 +17,11 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import io_toposort
-from pytensor.tensor.basic import Alloc, Join, MakeVector
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.math import Dot
-from pytensor.tensor.reshape import JoinDims, SplitDims
-from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.records import small_support
-from pymc_dp.graph.intervals import ONCE, UnboundedError, bounds, unknowns
-from pymc_dp.mechanisms import Mechanism, PrivacyWarning
+from pymc_dp.graph.intervals import ONCE, UnboundedError, bounds, rows_are_alike, unknowns
+from pymc_dp.mechanisms import Guarantee, Mechanism, PrivacyWarning
 
 __all__ = ["Sensitivity", "check_declared", "derive_sensitivity"]
 
@@ -36,13 +29,6 @@ __all__ = ["Sensitivity", "check_declared", "derive_sensitivity"]
 _MOST_RECORDS = 1500
 #: how many numbers this may take
 _MOST_CELLS = 20_000_000
-
-
-#: operations that have nothing to do with which record is which
-_ON_ALL = (
-    Alloc, CAReduce, DimShuffle, Dot, Elemwise, Join, JoinDims, MakeVector, Reshape, SpecifyShape,
-    SplitDims,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,6 +46,8 @@ class Sensitivity:
         Greatest change of every component by itself.
     components_exact : bool
         False where these are upper bounds.
+    in_noise : tuple of float, optional
+        l1 and l2 of the changes over the noise parameter of their component, where noise was given.
     """
 
     l1: float
@@ -67,6 +55,7 @@ class Sensitivity:
     exact: bool
     components: NDArray[np.float64]
     components_exact: bool
+    in_noise: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         relation = "" if self.exact else "at most "
@@ -76,9 +65,29 @@ class Sensitivity:
         """Return l1 or l2, by number."""
         return self.l1 if order == 1 else self.l2
 
+    def guarantee(self, mechanism: Mechanism) -> Guarantee:
+        """Guarantee of a mechanism on this statistic, all components together.
+
+        With a noise parameter for every component, that is the greatest change in units of the
+        noise, not the greatest change over the least noise.
+        """
+        assert mechanism.norm is not None
+        if self.in_noise is None:
+            return mechanism.guarantee(self.norm(mechanism.norm))
+        # the guarantee for one number is that number over the least noise
+        return mechanism.guarantee(self.in_noise[mechanism.norm - 1] * mechanism.noise.min())
+
+    def guarantee_text(self, mechanism: Mechanism) -> str:
+        """Say the guarantee, and whether it is exact."""
+        relation = "" if self.exact else "at most "
+        return f"{relation}{self.guarantee(mechanism)}"
+
 
 def derive_sensitivity(
-    contributions: TensorVariable, records: list[TensorVariable], relation: str = "replace"
+    contributions: TensorVariable,
+    records: list[TensorVariable],
+    relation: str = "replace",
+    noise: NDArray[np.float64] | None = None,
 ) -> Sensitivity | str:
     """Sensitivity of a statistic to which each record adds its row of `contributions`.
 
@@ -91,6 +100,8 @@ def derive_sensitivity(
     relation : {"replace", "add_remove"}
         Which tables are neighbours: those that differ in the values of one record, or those of
         which one has a record more.
+    noise : array, optional
+        Noise parameter of the components, for `Sensitivity.in_noise`.
 
     Returns
     -------
@@ -99,20 +110,25 @@ def derive_sensitivity(
     """
     if unknown := unknowns(contributions, records):
         return f"it depends on {', '.join(map(repr, unknown))} besides the records"
-    flat = contributions.reshape((contributions.shape[0], -1)).astype("float64")
-    rows = _all_contributions(flat, records)
+    alike = rows_are_alike(contributions, records) and None not in contributions.type.shape
+    width = int(np.prod(contributions.type.shape[1:])) if alike else -1
+    n = -1 if alike else contributions.shape[0]
+    flat = contributions.reshape((n, width)).astype("float64")
+    noise = None if noise is None else _of_components(noise, contributions)
+    rows = _all_contributions(flat, records, alike)
     if rows is not None:
-        return _from_rows(rows, relation)
+        return _from_rows(rows, relation, noise)
     try:
-        lower, upper, attained, separate = bounds(flat, records)
+        lower, upper, attained, separate = bounds(flat, records, rows=1 if alike else None)
     except UnboundedError as err:
         return str(err)
     by_row = upper - lower if relation == "replace" else np.maximum(np.abs(lower), np.abs(upper))
-    l1, l2 = by_row.sum(axis=1).max(), np.sqrt((by_row**2).sum(axis=1)).max()
+    l1, l2 = _norms(by_row)
     if not np.isfinite(l1):
         return "one record can move it without bound: clamp the records first"
     exact = separate or (attained and by_row.shape[1] == 1)
-    return Sensitivity(float(l1), float(l2), exact, by_row.max(axis=0), attained)
+    in_noise = None if noise is None else _norms(by_row / noise)
+    return Sensitivity(l1, l2, exact, by_row.max(axis=0), attained, in_noise)
 
 
 def check_declared(
@@ -154,7 +170,7 @@ def _exceeds(derived: Sensitivity | str, declared: NDArray[np.float64], order: i
 
 
 def _all_contributions(
-    flat: TensorVariable, records: list[TensorVariable]
+    flat: TensorVariable, records: list[TensorVariable], alike: bool
 ) -> NDArray[np.float64] | None:
     """Enumerate what a record can add, (possibilities, records, components); None if too many."""
     supports = [small_support(rv) for rv in records]
@@ -166,89 +182,65 @@ def _all_contributions(
         return None
     table = np.array(list(itertools.product(*values)))
 
-    inputs = [rv.type() for rv in records]
+    if alike:  # one table with all the different records as its rows
+        inputs = [pt.tensor(dtype=rv.dtype, shape=(None, *rv.type.shape[1:])) for rv in records]
+    else:
+        inputs = [rv.type() for rv in records]
     given: dict[Any, Any] = dict(zip(records, inputs, strict=True))
     graph = clone_replace(flat, given, rebuild_strict=False)
     evaluate = pytensor.function(inputs, graph, on_unused_input="ignore", mode=ONCE)
     n = int(records[0].type.shape[0])
-    if len(table) * n > _MOST_CELLS:
-        return None
     ends = np.cumsum(cells)[:-1]
 
-    def added(rows: NDArray) -> NDArray:
-        """Contributions of records with these values, one record a row."""
+    def contributions_of(rows: NDArray) -> NDArray:
         parts = np.split(rows, ends, axis=1)
-        shaped = [p.reshape(rv.type.shape) for p, rv in zip(parts, records, strict=True)]
-        return evaluate(*(v.astype(rv.dtype) for v, rv in zip(shaped, records, strict=True)))
+        tables = [
+            part.reshape((len(rows), *rv.type.shape[1:])).astype(rv.dtype)
+            for part, rv in zip(parts, records, strict=True)
+        ]
+        return evaluate(*tables)
 
-    if (alike := _of_any_record(flat, records, table, added)) is not None:
-        return np.unique(alike, axis=0)[:, None]
-    found = np.array([added(np.repeat(row[None], n, axis=0)) for row in table])
+    if alike:
+        return np.unique(contributions_of(table), axis=0)[:, None]
+    if len(table) * n > _MOST_CELLS:
+        return None
+    # the contributions of tables in which all records have the same values
+    found = np.array([contributions_of(np.repeat(row[None], n, axis=0)) for row in table])
     if np.all(found == found[:, :1]):  # what a record adds does not depend on which one it is
         return np.unique(found[:, 0], axis=0)[:, None]
     return found if len(table) * found.size <= _MOST_CELLS else None
 
 
-def _of_any_record(
-    flat: TensorVariable, records: list[TensorVariable], table: NDArray, added: Any
-) -> NDArray[np.float64] | None:
-    """Compute what a record adds for each row of `table`, where all records are alike.
-
-    So it is where whatever the records are combined with is the same for all of them. Some tables
-    in which all possible values occur then tell what would take one table for each.
-    """
-    n, size = int(records[0].type.shape[0]), len(table)
-    if n < size or not _combined_with_the_same(flat, records, n):
-        return None
-    seen: NDArray[np.float64] | None = None
-    for shift in range(min(3, size)):
-        which = (np.arange(n) + shift) % size
-        found = added(table[which])
-        seen = found[np.argsort(which[:size])] if seen is None else seen
-        if not np.array_equal(found, seen[which]):
-            return None
-    return seen
-
-
-def _combined_with_the_same(flat: TensorVariable, records: list[TensorVariable], n: int) -> bool:
-    """Whether operations on the records leave none out, and use the same numbers for all."""
-    involved: set[Any] = set(records)
-    others: list[Any] = []
-    for node in io_toposort(records, [flat]):
-        if isinstance(node.op, Shape | Shape_i):
-            continue
-        if any(var in involved for var in node.inputs):
-            if not _keeps_all(node, involved, n):
-                return False
-            involved.update(node.outputs)
-            others += [v for v in node.inputs if v not in involved and hasattr(v.type, "ndim")]
-    zeros: dict[Any, Any] = {rv: pt.zeros(rv.type.shape, rv.dtype) for rv in records}
-    graphs = clone_replace(others, zeros, rebuild_strict=False)
-    for value in pytensor.function([], graphs, mode=ONCE)():
-        for axis in np.flatnonzero(np.asarray(np.shape(value)) == n):
-            if np.any(value != np.take(value, [0], axis)):
-                return False
-    return True
-
-
-def _keeps_all(node: Any, involved: set[Any], n: int) -> bool:
-    """Whether an operation treats all records alike, but for the numbers it combines them with."""
-    if isinstance(node.op, AdvancedSubtensor):  # records that choose from a table
-        return node.inputs[0] not in involved
-    if isinstance(node.op, Subtensor):
-        axes = zip(node.op.idx_list, node.inputs[0].type.shape, strict=False)
-        return all(index == slice(None) or length not in (n, None) for index, length in axes)
-    return isinstance(node.op, _ON_ALL)
-
-
-def _from_rows(rows: NDArray[np.float64], relation: str) -> Sensitivity:
+def _from_rows(
+    rows: NDArray[np.float64], relation: str, noise: NDArray[np.float64] | None
+) -> Sensitivity:
     """Sensitivity from all that a record can add, of shape (possibilities, records, components)."""
     others = rows if relation == "replace" else np.zeros_like(rows[:1])
-    l1 = l2 = 0.0
+    greatest, in_noise = np.zeros(2), np.zeros(2)
     components = np.zeros(rows.shape[-1])
     for other in others:
         change = np.abs(rows - other)
-        l1 = max(l1, float(change.sum(axis=-1).max()))
-        l2 = max(l2, float(np.sqrt((change**2).sum(axis=-1)).max()))
+        greatest = np.maximum(greatest, _norms(change))
         components = np.maximum(components, change.max(axis=(0, 1)))
-    return Sensitivity(l1, l2, True, components, True)
+        if noise is not None:
+            in_noise = np.maximum(in_noise, _norms(change / noise))
+    l1, l2 = map(float, greatest)
+    together = None if noise is None else (float(in_noise[0]), float(in_noise[1]))
+    return Sensitivity(l1, l2, True, components, True, together)
+
+
+def _norms(change: NDArray[np.float64]) -> tuple[float, float]:
+    """Greatest l1 and l2 norm of changes along the last axis."""
+    return float(change.sum(axis=-1).max()), float(np.sqrt((change**2).sum(axis=-1)).max())
+
+
+def _of_components(
+    noise: NDArray[np.float64], contributions: TensorVariable
+) -> NDArray[np.float64]:
+    """Noise parameters of a statistic's components, flat."""
+    if noise.size == 1:
+        return noise.reshape(1)
+    shape = contributions.type.shape[1:]
+    if None in shape:
+        shape = tuple(int(size) for size in contributions.shape[1:].eval())
+    return np.broadcast_to(noise, shape).ravel()

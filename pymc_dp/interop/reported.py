@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pymc_dp.mechanisms import (
@@ -18,12 +18,26 @@ from pymc_dp.mechanisms import (
 __all__ = ["from_diffprivlib", "from_smartnoise", "from_tumult"]
 
 
+#: what each mechanism of diffprivlib is made of
+_DIFFPRIVLIB: dict[str, set[str]] = {
+    "Laplace": {"epsilon", "delta", "sensitivity"},
+    "LaplaceTruncated": {"epsilon", "delta", "sensitivity", "lower", "upper"},
+    "Geometric": {"epsilon", "sensitivity"},
+    "GeometricTruncated": {"epsilon", "sensitivity", "lower", "upper"},
+    "Gaussian": {"epsilon", "delta", "sensitivity"},
+    "GaussianAnalytic": {"epsilon", "delta", "sensitivity"},
+    "GaussianDiscrete": {"scale", "epsilon", "delta", "sensitivity"},
+    "Binary": {"epsilon", "value0", "value1"},
+}
+
+
 def from_diffprivlib(mechanism: Any, **parameters: Any) -> Mechanism:
     r"""Build the mechanism that diffprivlib used.
 
     Known are Laplace, LaplaceTruncated, Geometric, GeometricTruncated, Gaussian (whose standard
     deviation is :math:`\Delta\sqrt{2\ln(1.25/\delta)}/\epsilon`), GaussianAnalytic,
-    GaussianDiscrete (by its own ``scale``) and Binary.
+    GaussianDiscrete (by its own ``scale``) and Binary; checked against releases of version 0.6.6.
+    Other mechanisms, and parameters that a mechanism does not have, are refused.
 
     Parameters
     ----------
@@ -43,13 +57,12 @@ def from_diffprivlib(mechanism: Any, **parameters: Any) -> Mechanism:
     >>> from_diffprivlib("GeometricTruncated", epsilon=0.5, sensitivity=1, lower=0, upper=100)
     DiscreteLaplace(scale=2.).clamped(lower=0, upper=100)
     """
-    if isinstance(mechanism, str):
-        name = mechanism
-    else:
-        name = type(mechanism).__name__
-        parameters = {**vars(mechanism), **parameters}
-        parameters.setdefault("scale", parameters.get("_scale"))
-    need = _Parameters(f"diffprivlib's {name}", parameters)
+    name = mechanism if isinstance(mechanism, str) else type(mechanism).__name__
+    if name not in _DIFFPRIVLIB:
+        raise _unknown("diffprivlib", name, _DIFFPRIVLIB)
+    if not isinstance(mechanism, str):
+        parameters = {**_diffprivlib_attributes(mechanism, name), **parameters}
+    need = _Parameters(f"diffprivlib's {name}", parameters, _DIFFPRIVLIB[name])
     delta = parameters.get("delta") or 0.0
     if name in ("Laplace", "LaplaceTruncated"):
         noise: Any = Laplace(need("sensitivity") / (need("epsilon") - math.log1p(-delta)))
@@ -65,11 +78,25 @@ def from_diffprivlib(mechanism: Any, **parameters: Any) -> Mechanism:
         )
     elif name == "GaussianDiscrete":
         noise = DiscreteGaussian(need("scale"))
-    elif name == "Binary":
-        return RandomizedResponse(2, epsilon=need("epsilon"))
     else:
-        raise ValueError(f"No mechanism is known for diffprivlib's {name}: write it by its noise.")
-    return noise.clamped(need("lower"), need("upper")) if name.endswith("Truncated") else noise
+        return RandomizedResponse(2, epsilon=need("epsilon"))
+    if not name.endswith("Truncated"):
+        return noise
+    bounds = [b if math.isfinite(b) else None for b in (need("lower"), need("upper"))]
+    return noise if bounds == [None, None] else noise.clamped(*bounds)
+
+
+def _diffprivlib_attributes(mechanism: Any, name: str) -> dict[str, Any]:
+    """Return what an object was made with, without what does not change its noise."""
+    kept = dict(vars(mechanism))
+    scale = kept.pop("_scale", None)
+    for silent in ("random_state", "_rng"):
+        kept.pop(silent, None)
+    if name == "GaussianDiscrete":
+        kept["scale"] = scale
+    if not kept.get("delta"):  # zero in mechanisms that have none
+        kept.pop("delta", None)
+    return kept
 
 
 def from_tumult(noise_info: Mapping[str, Any]) -> Mechanism:
@@ -92,7 +119,8 @@ def from_tumult(noise_info: Mapping[str, Any]) -> Mechanism:
     >>> from_tumult({"noise_mechanism": "DISCRETE_GAUSSIAN", "noise_parameter": 100.0})
     DiscreteGaussian(sigma=10.)
     """
-    need = _Parameters("Tumult's noise information", noise_info)
+    known = {"noise_mechanism", "noise_parameter"}
+    need = _Parameters("Tumult's noise information", noise_info, known)
     kind = need("noise_mechanism")
     name = str(getattr(kind, "name", kind)).upper()
     parameter = float(need("noise_parameter"))
@@ -104,20 +132,46 @@ def from_tumult(noise_info: Mapping[str, Any]) -> Mechanism:
         return Gaussian(math.sqrt(parameter))
     if name == "DISCRETE_GAUSSIAN":
         return DiscreteGaussian(math.sqrt(parameter))
-    raise ValueError(f"No mechanism is known for Tumult's {name}: write it by its noise.")
+    raise _unknown("Tumult", name, ("LAPLACE", "GEOMETRIC", "GAUSSIAN", "DISCRETE_GAUSSIAN"))
 
 
-def from_smartnoise(mechanism: Any, **parameters: Any) -> Mechanism:
+#: noise behind SmartNoise SQL's names, from 1.0.4 to 1.0.10: continuous under the discrete names
+_SMARTNOISE: dict[str, Any] = {
+    "laplace": Laplace,
+    "discrete_laplace": Laplace,
+    "geometric": Laplace,
+    "gaussian": Gaussian,
+}
+
+
+def from_smartnoise(
+    mechanism: Any, *, column: str | None = None, clamp_counts: bool = False, **parameters: Any
+) -> Mechanism:
     """Build the mechanism that SmartNoise SQL used.
+
+    Its noise is continuous whatever its name, and a query truncates what stands in an integer
+    column towards zero: a true 40 is released as 39.5 on average. So the type of the column must be
+    known. Checked against releases of version 1.0.10; versions from 1.0.4 on have the same names
+    for the same noise.
+
+    Averages and variances are made of several noisy numbers and have no mechanism of their own.
+    That a query dropped rows with few people (``censor_dims``) is not read: what the rows that are
+    left say is.
 
     Parameters
     ----------
     mechanism : str or SmartNoise mechanism
-        ``"laplace"``, ``"discrete_laplace"``, ``"geometric"``, ``"gaussian"``,
-        ``"analytic_gaussian"`` or ``"discrete_gaussian"``; or an object with a ``mechanism`` and a
-        ``scale``, as a private reader keeps them.
+        ``"laplace"``, ``"discrete_laplace"``, ``"geometric"`` or ``"gaussian"``; or an object that
+        has a ``mechanism`` and a ``scale``, as a private reader keeps them.
+    column : {"int", "float"}
+        ``"int"`` for a COUNT, and for the SUM of an integer column; ``"float"`` for other sums and
+        for what a mechanism's own ``release`` returned. Needs not be written for
+        ``"discrete_laplace"`` and ``"geometric"``, SmartNoise's choice for integer columns.
+    clamp_counts : bool
+        Whether the number is a COUNT of a table with the option ``clamp_counts``, which raises
+        negative counts to zero.
     **parameters
-        ``scale``; or for the first three ``epsilon`` and ``sensitivity``, with ``max_contrib``
+        ``scale``; or, but for Gaussian noise, ``epsilon`` and ``sensitivity``, with ``max_contrib``
         where a person may be in several rows.
 
     Returns
@@ -127,39 +181,65 @@ def from_smartnoise(mechanism: Any, **parameters: Any) -> Mechanism:
     Examples
     --------
     >>> from pymc_dp.interop import from_smartnoise
-    >>> from_smartnoise("laplace", epsilon=0.5, sensitivity=10, max_contrib=2)
+    >>> from_smartnoise("laplace", column="float", epsilon=0.5, sensitivity=10, max_contrib=2)
     Laplace(scale=40.)
+    >>> from_smartnoise("laplace", column="int", epsilon=0.5, sensitivity=1, clamp_counts=True)
+    Laplace(scale=2.).clamped(lower=0).rounded(1, how='trunc')
     """
+    known = {"scale", "epsilon", "sensitivity", "max_contrib"}
     if isinstance(mechanism, str):
-        name = mechanism
+        kind: Any = mechanism
+        if column is None and kind.lower() in ("discrete_laplace", "geometric"):
+            column = "int"
     else:
         parameters = {**vars(mechanism), **parameters}
-        kind = getattr(mechanism, "mechanism", type(mechanism).__name__)
-        name = str(getattr(kind, "name", kind))
-    need = _Parameters(f"SmartNoise's {name}", parameters)
-    name = name.lower()
-    pure: dict[str, Any] = {
-        "laplace": Laplace,
-        "discrete_laplace": DiscreteLaplace,
-        "geometric": DiscreteLaplace,
-    }
-    if name in pure:
-        if parameters.get("scale") is None and parameters.get("epsilon") is not None:
-            reach = need("sensitivity") * (parameters.get("max_contrib") or 1)
-            return pure[name](reach / need("epsilon"))
-        return pure[name](need("scale"))
-    if name in ("gaussian", "analytic_gaussian"):
-        return Gaussian(need("scale"))
-    if name == "discrete_gaussian":
-        return DiscreteGaussian(need("scale"))
-    raise ValueError(f"No mechanism is known for SmartNoise's {name}: write it by its noise.")
+        kind = parameters.pop("mechanism", type(mechanism).__name__)
+        # with the scale at hand these are only how it was found
+        known |= {"delta", "lower", "upper", "bit_depth"} if parameters.get("scale") else set()
+    name = str(getattr(kind, "name", kind)).lower()
+    if name not in _SMARTNOISE:
+        raise _unknown("SmartNoise", name, _SMARTNOISE)
+    need = _Parameters(f"SmartNoise's {name}", parameters, known)
+    if parameters.get("scale") is None and name != "gaussian" and "epsilon" in parameters:
+        scale = need("sensitivity") * (parameters.get("max_contrib") or 1) / need("epsilon")
+    else:
+        scale = need("scale")
+    return _in_column(_SMARTNOISE[name](scale), column, clamp_counts)
+
+
+def _in_column(noise: Any, column: str | None, clamp_counts: bool) -> Mechanism:
+    """Noise as a query of SmartNoise SQL shows it."""
+    if column not in ("int", "float"):
+        raise ValueError(
+            f"column={column!r} does not say what the number went through: SmartNoise truncates "
+            'integer columns towards zero. Write column="int" for a COUNT or the SUM of an '
+            'integer column, column="float" for other numbers.'
+        )
+    if column == "float":
+        if clamp_counts:
+            raise ValueError('clamp_counts is for counts, which stand in a column="int".')
+        return noise
+    return (noise.clamped(lower=0) if clamp_counts else noise).rounded(how="trunc")
+
+
+def _unknown(library: str, name: str, known: Iterable[str]) -> ValueError:
+    return ValueError(
+        f"No mechanism is known for {library}'s {name!r}; known are {', '.join(known)}. Write the "
+        "mechanism by its noise."
+    )
 
 
 class _Parameters:
-    """Look up a parameter, or say which one is missing."""
+    """Look up a parameter, or say which one is missing; refuse those that are not known."""
 
-    def __init__(self, source: str, given: Mapping[str, Any]) -> None:
+    def __init__(self, source: str, given: Mapping[str, Any], known: set[str]) -> None:
         self.source, self.given = source, given
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise ValueError(
+                f"{source} came with {unknown[0]!r}, and what that does to the noise is not known; "
+                f"known are {', '.join(sorted(known))}. Write the mechanism by its noise."
+            )
 
     def __call__(self, name: str) -> Any:
         value = self.given.get(name)

@@ -15,6 +15,7 @@ from pymc.vartypes import discrete_types
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms.base import Mechanism, check_finite, check_shape, check_whole
+from pymc_dp.numerics.arguments import numbers
 
 if TYPE_CHECKING:
     from pymc_dp.mechanisms.postprocess import Clamped, Rounded, Thresholded
@@ -36,6 +37,8 @@ class AdditiveNoise(Mechanism):
     noise_name: ClassVar[str]
     #: step of the grid on which released values lie; 0 where they are continuous
     lattice: float = 0.0
+    #: lowest and highest value that can be released
+    span: tuple[float, float] = (-np.inf, np.inf)
     #: numba-compiled ``log_tail(x, noise)``: log P(noise >= x) for x >= 0
     log_tail: Any
     #: OpenDP's constructor of the same noise
@@ -121,13 +124,22 @@ class AdditiveNoise(Mechanism):
 
     def checked_input(self, statistic: ArrayLike) -> NDArray:
         """Insist on finite numbers, in the shape of the noise."""
-        value = np.asarray(statistic, dtype=np.float64)
+        value = numbers("The statistic", statistic)
         check_finite("the statistic", value)
         self.noise_of(value)
         return value
 
-    def clamped(self, lower: float | None = None, upper: float | None = None) -> Clamped:
+    def clamped(
+        self,
+        lower: float | None = None,
+        upper: float | None = None,
+        *,
+        statistic_too: bool = False,
+    ) -> Clamped:
         """Say that the noisy value was then moved into ``[lower, upper]``.
+
+        With `statistic_too` the statistic itself was moved into these bounds as well, before the
+        noise.
 
         Examples
         --------
@@ -137,20 +149,25 @@ class AdditiveNoise(Mechanism):
         """
         from pymc_dp.mechanisms.postprocess import Clamped
 
-        return Clamped(self, lower, upper)
+        return Clamped(self, lower, upper, statistic_too)
 
-    def rounded(self, step: float = 1.0) -> Rounded:
-        """Say that the noisy value was then rounded to a multiple of `step`, halves upwards.
+    def rounded(self, step: float = 1.0, *, how: str = "nearest") -> Rounded:
+        """Say that the noisy value was then rounded to a multiple of `step`.
+
+        `how` says which: ``"nearest"`` with halves upwards, ``"floor"`` (down), ``"ceil"`` (up) or
+        ``"trunc"``, towards zero, as ``int(value)`` does.
 
         Examples
         --------
         >>> import pymc_dp as pmdp
         >>> pmdp.Gaussian(sigma=3).rounded(10)
         Gaussian(sigma=3.).rounded(10)
+        >>> pmdp.Laplace(scale=2).rounded(how="trunc")
+        Laplace(scale=2.).rounded(1, how='trunc')
         """
         from pymc_dp.mechanisms.postprocess import Rounded
 
-        return Rounded(self, step)
+        return Rounded(self, step, how)
 
     def thresholded(self, threshold: float, *, dropped: float | None = None) -> Thresholded:
         """Say that values below `threshold` were then dropped, and how a dropped one is written.

@@ -17,6 +17,7 @@ from pymc_dp.accounting.composition import GaussianQueries, pure_queries
 from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.accounting.gaussian import gaussian_epsilon
 from pymc_dp.accounting.renyi import rdp_epsilon
+from pymc_dp.numerics.arguments import numbers
 
 if TYPE_CHECKING:
     from pymc_dp.accounting.budget import PrivacyBudget
@@ -84,6 +85,11 @@ class Mechanism(ABC):
     elementwise: ClassVar[bool] = True
     #: parameter of `log_density`, a scalar or one number a component
     noise: NDArray[np.float64]
+    #: what to write where a statistic is not a sum over records
+    advice_on_sums: ClassVar[str] = (
+        "Release the sums themselves (several, stacked, for a variance or a ratio); or, where all "
+        "latent variables are continuous, sample them together with step=pm.NUTS()."
+    )
     #: what the guarantee was calibrated to, if it was
     sensitivity: NDArray[np.float64] | None = None
 
@@ -181,7 +187,7 @@ class Mechanism(ABC):
         """Return a released value in the mechanism's type, or say what is wrong with it."""
         check_shape(name, value, shape)
         check_finite(name, value)
-        return np.asarray(value, dtype=np.float64)
+        return numbers(f"The released value of {name!r}", value)
 
     def support_point(self, statistic: TensorVariable) -> TensorVariable:
         """Return a released value that is possible, to start a sampler from."""
@@ -214,7 +220,7 @@ def advance(rng: Any, value: TensorVariable) -> tuple[Any, TensorVariable]:
 
 def check_finite(name: str, value: ArrayLike) -> None:
     """Insist that a released value is known and finite."""
-    if not np.all(np.isfinite(value)):
+    if not np.all(np.isfinite(numbers(f"The released value of {name!r}", value))):
         raise ValueError(
             f"The released value of {name!r} has NaN or infinite entries. Release only what was "
             "really published: leave out the components that are missing."
@@ -242,7 +248,7 @@ def check_same_shape(name: str, value: NDArray, other_name: str, other: NDArray)
 def check_whole(name: str, value: ArrayLike) -> NDArray[np.int64]:
     """Cast to int64 and insist that nothing is lost."""
     array = np.asarray(value)
-    if not np.all(np.isfinite(array)) or np.any(array != np.round(array)):
+    if not np.all(np.isfinite(numbers(name, array))) or np.any(array != np.round(array)):
         raise ValueError(f"{name} must be whole numbers, got {array!r}.")
     return array.astype(np.int64)
 
@@ -260,7 +266,7 @@ def warn_floating_point(mechanism: Mechanism) -> None:
 
 def positive(name: str, value: ArrayLike) -> NDArray[np.float64]:
     """Cast to float64 and insist on positive, finite numbers."""
-    array = np.asarray(value, dtype=np.float64)
+    array = numbers(name, value)
     if array.size == 0 or not np.all(np.isfinite(array)) or not np.all(array > 0):
         raise ValueError(f"{name} must be positive and finite, got {value!r}.")
     return array

@@ -13,8 +13,14 @@ from pymc_dp.mechanisms.base import (
     check_same_shape,
     positive,
 )
+from pymc_dp.numerics.arguments import number
 
 __all__ = ["GaussianCalibration", "LaplaceCalibration"]
+
+
+def as_given(noise: NDArray[np.float64]) -> float | NDArray[np.float64]:
+    """Return one number as such."""
+    return float(noise) if noise.ndim == 0 else noise
 
 
 class LaplaceCalibration(Mechanism):
@@ -32,6 +38,7 @@ class LaplaceCalibration(Mechanism):
     ) -> None:
         ways = {"epsilon=": epsilon is not None}
         check_one_way(type(self).__name__, "scale", scale, sensitivity, ways)
+        self.epsilon = epsilon
         if scale is not None:
             self.noise = positive("scale", scale)
         else:
@@ -40,8 +47,16 @@ class LaplaceCalibration(Mechanism):
             check_same_shape("epsilon", each, "sensitivity", self.sensitivity)
             self.noise = np.asarray(self.sensitivity / each)
 
+    @property
+    def scale(self) -> float | NDArray[np.float64]:
+        """Scale of the noise, one number or one a component."""
+        return as_given(self.noise)
+
     def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
-        """Epsilon for an l1 sensitivity, or for one sensitivity a component."""
+        """Epsilon for an l1 sensitivity, or for one sensitivity a component.
+
+        One sensitivity with noise that differs between components gives an upper bound.
+        """
         delta_1 = self._sensitivity_or_declared(sensitivity)
         check_same_shape("sensitivity", delta_1, "the noise", self.noise)
         together = delta_1 / self.noise.min() if delta_1.ndim == 0 else np.sum(delta_1 / self.noise)
@@ -70,7 +85,8 @@ class GaussianCalibration(Mechanism):
         approximate = epsilon is not None or delta is not None
         ways = {"epsilon=, delta=": approximate, "rho=": rho is not None}
         check_one_way(type(self).__name__, "sigma", sigma, sensitivity, ways)
-        self.delta = delta
+        self.epsilon, self.rho = epsilon, rho
+        self.delta = None if delta is None else number("delta", delta)
         if sigma is not None:
             self.noise = positive("sigma", sigma)
             return
@@ -89,6 +105,11 @@ class GaussianCalibration(Mechanism):
             unit = self.unit_sigma(float(positive("epsilon", epsilon)), delta)
         self.noise = np.asarray(self.sensitivity * unit)
 
+    @property
+    def sigma(self) -> float | NDArray[np.float64]:
+        """Sigma of the noise, one number or one a component."""
+        return as_given(self.noise)
+
     @staticmethod
     def unit_sigma(epsilon: float, delta: float) -> float:
         """Sigma that meets (epsilon, delta) at sensitivity 1."""
@@ -96,6 +117,8 @@ class GaussianCalibration(Mechanism):
 
     def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
         """Rho for an l2 sensitivity, or for one sensitivity a component.
+
+        One sensitivity with noise that differs between components gives an upper bound.
 
         The epsilon is that at the delta the mechanism was calibrated to;
         ``guarantee(...).epsilon_at(delta)`` gives it at any other.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
+from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import Assert
 from pytensor.tensor.variable import TensorVariable
 
@@ -54,6 +55,13 @@ class CustomMechanism(Mechanism):
         self._logp = logp
         self.shape = shape
 
+    def check_statistic(self, name: str, statistic: TensorVariable, shape: tuple[int, ...]) -> None:
+        """Insist on a density that uses the released value and the statistic."""
+        released = pt.tensor("released", dtype="float64", shape=self.released_shape(shape))
+        totals = pt.tensor("statistic", dtype="float64", shape=shape)
+        what = f"The logp of {self!r} for {name!r}"
+        check_uses(what, self._logp(released, totals), released=released, statistic=totals)
+
     def released_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the declared shape, or the statistic's."""
         return shape if self.shape is None else tuple(self.shape)
@@ -85,6 +93,17 @@ class CustomMechanism(Mechanism):
 
     def __repr__(self) -> str:
         return f"CustomMechanism(logp={getattr(self._logp, '__name__', '...')})"
+
+
+def check_uses(what: str, expression: Any, **arguments: TensorVariable) -> None:
+    """Insist that an expression which a user's function returned depends on its arguments."""
+    used = set(ancestors([pt.as_tensor(expression)]))
+    for name, argument in arguments.items():
+        if argument not in used:
+            raise ValueError(
+                f"{what} does not use its argument {name!r}: it would be the same for every value. "
+                f"Write it as a PyTensor expression of {name!r}."
+            )
 
 
 def cannot_draw(mechanism: str, value: TensorVariable, rng: Any) -> tuple[Any, TensorVariable]:

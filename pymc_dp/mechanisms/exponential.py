@@ -21,7 +21,8 @@ from pymc_dp.mechanisms.base import (
     one_positive,
     warn_floating_point,
 )
-from pymc_dp.mechanisms.custom import cannot_draw
+from pymc_dp.mechanisms.custom import cannot_draw, check_uses
+from pymc_dp.numerics.arguments import numbers
 from pymc_dp.numerics.entropy import system_uniform
 
 __all__ = ["ExponentialMechanism", "KNormGradient"]
@@ -62,9 +63,30 @@ class ExponentialMechanism(Mechanism):
     ...     p = pm.Dirichlet("p", np.ones(3))
     ...     x = pm.Categorical("x", p, shape=30)
     ...     most = pmdp.Privatized("most", x, winner, observed=2)
+
+    A median: the utility is minus the distance of a candidate's rank from the middle, computed from
+    the counts of records below each candidate.
+
+    >>> ages = np.arange(20.0, 80.0)
+    >>> def near_the_middle(below, candidate):
+    ...     return -pm.math.abs((below * pm.math.eq(ages, candidate)).sum() - 30 / 2)
+    >>> median = pmdp.ExponentialMechanism(
+    ...     near_the_middle, epsilon=1, sensitivity=1, candidates=ages
+    ... )
+    >>> with pm.Model():
+    ...     mu = pm.Normal("mu", 50, 20)
+    ...     age = pm.Normal("age", mu, 15, shape=30)
+    ...     below = (age[:, None] < ages).sum(axis=0)
+    ...     released = pmdp.Privatized("released", below, median, observed=46)
     """
 
     elementwise = False
+    advice_on_sums = (
+        "Pass as the statistic the sums over records from which the utility is computed. For a "
+        "quantile, whose utility is -|rank - n / 2|, these are the counts of records below each "
+        "candidate: statistic below = (x[:, None] < candidates).sum(axis=0), and utility "
+        "lambda below, c: -pt.abs((below * pt.eq(candidates, c)).sum() - n / 2)."
+    )
 
     def __init__(
         self,
@@ -88,6 +110,12 @@ class ExponentialMechanism(Mechanism):
         self.sensitivity = np.asarray(one_positive("sensitivity", sensitivity))
         self.candidates = None if candidates is None else _checked_candidates(candidates)
         self._ndim = 0 if self.candidates is None else self.candidates.ndim - 1
+
+    def check_statistic(self, name: str, statistic: TensorVariable, shape: tuple[int, ...]) -> None:
+        """Insist on a utility that uses what it is given."""
+        candidate = pt.tensor("candidate", dtype="float64", shape=self.released_shape(()))
+        what = f"The utility of {self!r} for {name!r}"
+        check_uses(what, self._utility(statistic, candidate), candidate=candidate)
 
     def score(self, totals: TensorVariable) -> TensorVariable:
         """Score of a candidate from what is summed over the records for it."""
@@ -177,7 +205,7 @@ class ExponentialMechanism(Mechanism):
 
     def checked_release(self, name: str, value: NDArray, shape: tuple[int, ...]) -> NDArray:
         """Insist on one of the candidates."""
-        value = np.asarray(value, dtype=np.float64)
+        value = numbers(f"The released value of {name!r}", value)
         check_shape(name, value, self.released_shape(()))
         check_finite(name, value)
         if self.candidates is None:
@@ -280,7 +308,7 @@ def _compiled_scores(mechanism: ExponentialMechanism, ndim: int, dtype: str) -> 
 
 
 def _checked_candidates(candidates: ArrayLike) -> NDArray[np.float64]:
-    values = np.asarray(candidates, dtype=np.float64)
+    values = numbers("candidates", candidates)
     if values.ndim not in (1, 2) or len(values) < 2 or not np.all(np.isfinite(values)):
         raise ValueError(
             f"candidates must be two or more finite values, one a row, got shape {values.shape}."

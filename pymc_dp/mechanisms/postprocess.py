@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +19,17 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.accounting.composition import GaussianQueries
 from pymc_dp.mechanisms.additive import AdditiveNoise, Bound
 from pymc_dp.mechanisms.base import Guarantee, check_finite, check_shape, positive
+from pymc_dp.mechanisms.postprocess_compiled import (
+    clamped_density,
+    clamped_first_density,
+    clamped_first_interval,
+    clamped_interval,
+    compiled_edge,
+    rounded_density,
+    rounded_interval,
+    thresholded_density,
+)
+from pymc_dp.numerics.arguments import number, numbers
 
 __all__ = ["Clamped", "Rounded", "Thresholded"]
 
@@ -28,6 +37,10 @@ __all__ = ["Clamped", "Rounded", "Thresholded"]
 #: a dropped cell inside a model: PyMC would impute NaN, and everything below the threshold means
 #: dropped
 _DROPPED = -(2.0**60)
+#: ways to round: to the nearest multiple, down, up, towards zero
+_ROUNDINGS = ("nearest", "floor", "ceil", "trunc")
+#: part of a step that no continuous noise falls into, but a value at a clamp may lie below
+_JUST_ABOVE = 2.0**-40
 
 
 class PostProcessed(AdditiveNoise):
@@ -44,6 +57,12 @@ class PostProcessed(AdditiveNoise):
         self.sensitivity = inner.sensitivity
         self.lattice = inner.lattice
         self.dtype = inner.dtype
+
+    def __getattr__(self, name: str) -> Any:
+        # the noise's own parameters, under the names they were given by
+        if name in ("scale", "sigma", "epsilon", "delta", "rho"):
+            return getattr(self.inner, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def norm(self) -> int | None:  # type: ignore[override]
@@ -91,6 +110,15 @@ class PostProcessed(AdditiveNoise):
         """Do to a noisy value what was done before release, with NumPy or PyTensor functions."""
         raise NotImplementedError
 
+    def _check_span(self, name: str, value: Any) -> None:
+        low, high = self.span
+        value = numbers(f"The released value of {name!r}", value)
+        if np.any(value < low) or np.any(value > high):
+            raise ValueError(
+                f"The released value of {name!r} lies outside [{low:g}, {high:g}], which {self!r} "
+                "cannot give."
+            )
+
     def _on_lattice(self, name: str, value: float) -> float:
         step = self.inner.lattice
         if step and value != step * round(value / step):
@@ -104,28 +132,52 @@ class PostProcessed(AdditiveNoise):
 class Clamped(PostProcessed):
     """Noisy values moved into ``[lower, upper]``; made by ``mechanism.clamped(lower, upper)``."""
 
-    def __init__(self, inner: AdditiveNoise, lower: float | None, upper: float | None) -> None:
+    def __init__(
+        self,
+        inner: AdditiveNoise,
+        lower: float | None,
+        upper: float | None,
+        statistic_too: bool = False,
+    ) -> None:
         super().__init__(inner)
         if lower is None and upper is None:
             raise ValueError("clamped needs a bound. Write .clamped(lower=0), for one.")
-        self.lower = None if lower is None else self._on_lattice("lower", float(lower))
-        self.upper = None if upper is None else self._on_lattice("upper", float(upper))
+        self.lower = None if lower is None else self._on_lattice("lower", number("lower", lower))
+        self.upper = None if upper is None else self._on_lattice("upper", number("upper", upper))
+        self.statistic_too = bool(statistic_too)
         self._low = -math.inf if self.lower is None else self.lower
         self._high = math.inf if self.upper is None else self.upper
         if not self._low < self._high:
             raise ValueError(f"clamped needs lower < upper, got {lower!r} and {upper!r}.")
         density, interval = inner.log_density, inner.compiled_interval
+        if self.statistic_too:
+            density = clamped_first_density(density, self._low, self._high)
+            interval = clamped_first_interval(interval, self._low, self._high)
+        self._inner_interval = interval
         half = inner.lattice / 2
-        self.log_density = _clamped_density(density, interval, self._low, self._high, half)
+        self.log_density = clamped_density(density, interval, self._low, self._high, half)
 
     @property
     def compiled_interval(self) -> Callable[..., float]:
         """Numba-compiled ``log_interval``."""
-        return _clamped_interval(self.inner.compiled_interval, self._low, self._high)
+        return clamped_interval(self._inner_interval, self._low, self._high)
+
+    def _before(self, statistic: Any, module: Any) -> Any:
+        """Return what the noise was added to."""
+        return module.clip(statistic, self._low, self._high) if self.statistic_too else statistic
+
+    def checked_input(self, statistic: ArrayLike) -> NDArray:
+        """Clamp the statistic where that was done."""
+        value = self.inner.checked_input(statistic)
+        return self.inner.checked_input(self._before(value, np))
+
+    def draw(self, statistic: TensorVariable, rng: Any) -> tuple[Any, TensorVariable]:
+        """Symbolic draw of a released value."""
+        return super().draw(self._before(statistic, pt), rng)
 
     def logp(self, released: Any, statistic: Any) -> TensorVariable:
         """Symbolic log-density inside the bounds, log-probability at them."""
-        released, statistic = pt.as_tensor(released), pt.as_tensor(statistic)
+        released, statistic = pt.as_tensor(released), self._before(pt.as_tensor(statistic), pt)
         half = self.inner.lattice / 2
         log_p = self.inner.logp(released, statistic)
         if self.lower is not None:
@@ -140,6 +192,7 @@ class Clamped(PostProcessed):
     def log_interval(self, low: Bound, high: Bound, statistic: TensorVariable) -> TensorVariable:
         """Symbolic log P(low <= released < high): a bound outside the clamp is none."""
         inner, nothing = self.inner, -np.inf
+        statistic = self._before(statistic, pt)
         low, high = (None if bound is None else pt.as_tensor(bound) for bound in (low, high))
         log_p = inner.log_interval(low, high, statistic)
         if low is not None:
@@ -154,76 +207,105 @@ class Clamped(PostProcessed):
             log_p = pt.switch(pt.and_(no_low, no_high), 0.0, log_p)
         return log_p
 
+    @property
+    def span(self) -> tuple[float, float]:  # type: ignore[override]
+        """The bounds, as far as the inner mechanism reaches them."""
+        low, high = np.clip(self.inner.span, self._low, self._high)
+        return float(low), float(high)
+
     def change(self, noisy: Any, module: Any) -> Any:
         """Clamp."""
         return module.clip(noisy, self._low, self._high).astype(self.dtype)
 
     def checked_release(self, name: str, value: NDArray, shape: tuple[int, ...]) -> NDArray:
         """Insist on values within the bounds."""
-        if np.any(np.asarray(value) < self._low) or np.any(np.asarray(value) > self._high):
-            raise ValueError(
-                f"The released value of {name!r} lies outside [{self._low:g}, {self._high:g}], "
-                f"which {self!r} cannot give."
-            )
+        self._check_span(name, value)
         return self.inner.checked_release(name, value, shape)
 
     def __repr__(self) -> str:
         bounds = {"lower": self.lower, "upper": self.upper}
         text = ", ".join(f"{name}={b:g}" for name, b in bounds.items() if b is not None)
+        text += ", statistic_too=True" if self.statistic_too else ""
         return f"{self.inner!r}.clamped({text})"
 
 
 class Rounded(PostProcessed):
-    """Noisy values rounded to multiples of a step; made by ``mechanism.rounded(step)``.
+    """Noisy values moved to multiples of a step; made by ``mechanism.rounded(step, how=...)``.
 
-    The value r stands for noisy values from ``r - step/2`` (included) to ``r + step/2``.
+    The multiple ``k * step`` stands for the noisy values from ``edge(k)``, included, to
+    ``edge(k + 1)``: see :func:`_edge`.
     """
 
-    def __init__(self, inner: AdditiveNoise, step: float) -> None:
+    def __init__(self, inner: AdditiveNoise, step: float, how: str = "nearest") -> None:
         super().__init__(inner)
+        if how not in _ROUNDINGS:
+            raise ValueError(f"how={how!r} is not a way to round: write one of {list(_ROUNDINGS)}.")
+        self.how = how
         self.step = float(positive("step", step))
         if inner.lattice and self.step != inner.lattice * round(self.step / inner.lattice):
             raise ValueError(
                 f"step={step!r} is not a multiple of {inner.lattice:g}, the step of {inner!r}."
             )
         self.lattice = self.step
-        self.log_density = _rounded_density(inner.compiled_interval, self.step)
+        # noisy values above a multiple of the step begin here
+        self._above = inner.lattice / 2 if inner.lattice else self.step * _JUST_ABOVE
+        edge = compiled_edge(self.step, self._above, how)
+        self.log_density = rounded_density(inner.compiled_interval, edge, self.step)
 
     @property
     def compiled_interval(self) -> Callable[..., float]:
         """Numba-compiled ``log_interval``."""
-        return _rounded_interval(self.inner.compiled_interval, self.step)
+        edge = compiled_edge(self.step, self._above, self.how)
+        return rounded_interval(self.inner.compiled_interval, edge, self.step)
+
+    def _edge(self, k: TensorVariable) -> TensorVariable:
+        return _edge(k, self.step, self._above, self.how, pt.switch)
 
     def logp(self, released: Any, statistic: Any) -> TensorVariable:
         """Symbolic log-probability of each component."""
         released, statistic = pt.as_tensor(released), pt.as_tensor(statistic)
-        half = self.step / 2
-        log_p = self.inner.log_interval(released - half, released + half, statistic)
-        nearest = self.step * pt.round(released / self.step)
-        on_grid = pt.abs(released - nearest) < 1e-6 * self.step
+        k = pt.round(released / self.step)
+        log_p = self.inner.log_interval(self._edge(k), self._edge(k + 1), statistic)
+        on_grid = pt.abs(released - self.step * k) < 1e-6 * self.step
         return pt.switch(on_grid, log_p, -np.inf)
 
     def log_interval(self, low: Bound, high: Bound, statistic: TensorVariable) -> TensorVariable:
         """Symbolic log P(low <= released < high)."""
-        edges = [None if b is None else _edge(b, self.step, pt) for b in (low, high)]
+        edges = [None if b is None else self._edge(pt.ceil(b / self.step)) for b in (low, high)]
         return self.inner.log_interval(edges[0], edges[1], statistic)
 
+    @property
+    def span(self) -> tuple[float, float]:  # type: ignore[override]
+        """What becomes of the ends of the inner span."""
+        low, high = self._moved(np.array(self.inner.span), np)
+        return float(low), float(high)
+
     def change(self, noisy: Any, module: Any) -> Any:
-        """Round, halves upwards."""
-        return (self.step * module.floor(noisy / self.step + 0.5)).astype(self.dtype)
+        """Round; to the nearest with halves upwards."""
+        return self._moved(noisy, module).astype(self.dtype)
+
+    def _moved(self, noisy: Any, module: Any) -> Any:
+        steps = noisy / self.step
+        if self.how == "nearest":
+            return self.step * module.floor(steps + 0.5)
+        return self.step * getattr(module, self.how)(steps)
 
     def checked_release(self, name: str, value: NDArray, shape: tuple[int, ...]) -> NDArray:
-        """Insist on multiples of the step."""
-        value = self.inner.checked_release(name, value, shape)
+        """Insist on multiples of the step; the inner mechanism's values need not be such."""
+        check_shape(name, value, shape)
+        check_finite(name, value)
+        self._check_span(name, value)
+        value = numbers(f"The released value of {name!r}", value)
         if np.any(np.abs(value - self.step * np.round(value / self.step)) > 1e-6 * self.step):
             raise ValueError(
                 f"The released value of {name!r} is not a multiple of step={self.step:g}, to which "
                 f"{self!r} rounds."
             )
-        return value
+        return value.astype(self.dtype)
 
     def __repr__(self) -> str:
-        return f"{self.inner!r}.rounded({self.step:g})"
+        how = "" if self.how == "nearest" else f", how={self.how!r}"
+        return f"{self.inner!r}.rounded({self.step:g}{how})"
 
 
 class Thresholded(PostProcessed):
@@ -231,7 +313,7 @@ class Thresholded(PostProcessed):
 
     def __init__(self, inner: AdditiveNoise, threshold: float, dropped: float | None) -> None:
         super().__init__(inner)
-        self.threshold = float(threshold)
+        self.threshold = number("threshold", threshold)
         if not math.isfinite(self.threshold):
             raise ValueError(f"threshold must be finite, got {threshold!r}.")
         if dropped is None:
@@ -239,7 +321,7 @@ class Thresholded(PostProcessed):
                 "thresholded needs the marker that the release has in place of a dropped cell: "
                 f"write .thresholded({threshold:g}, dropped=np.nan), or a number below it."
             )
-        self.dropped = float(dropped)
+        self.dropped = number("dropped", dropped)
         if self.dropped >= self.threshold:
             raise ValueError(
                 f"dropped={dropped!r} could be a value that was kept: choose a marker below the "
@@ -248,7 +330,7 @@ class Thresholded(PostProcessed):
         if math.isnan(self.dropped) or self.dropped != round(self.dropped):
             self.dtype = "float64"
         density, interval = inner.log_density, inner.compiled_interval
-        self.log_density = _thresholded_density(density, interval, self.threshold)
+        self.log_density = thresholded_density(density, interval, self.threshold)
 
     @property
     def compiled_interval(self) -> Callable[..., float]:
@@ -270,7 +352,7 @@ class Thresholded(PostProcessed):
 
     def checked_release(self, name: str, value: NDArray, shape: tuple[int, ...]) -> NDArray:
         """Insist that a value below the threshold is the marker, and hide NaN from PyMC."""
-        value = np.asarray(value, dtype=np.float64)
+        value = numbers(f"The released value of {name!r}", value)
         check_shape(name, value, shape)
         marked = np.isnan(value) if math.isnan(self.dropped) else value == self.dropped
         marked |= value == _DROPPED
@@ -292,67 +374,14 @@ class Thresholded(PostProcessed):
         return f"{self.inner!r}.thresholded({self.threshold:g}, dropped={self.dropped:g})"
 
 
-# --- the same for the inner loops of samplers: one compiled function for each set of bounds
+def _edge(k: Any, step: float, above: float, how: str, choose: Any) -> Any:
+    """Least noisy value that is moved to ``k * step`` or higher.
 
-
-def _edge(bound: Any, step: float, module: Any) -> Any:
-    """Least noisy value that is rounded to `bound` or more."""
-    return step * (module.ceil(bound / step) - 0.5)
-
-
-@cache
-def _clamped_density(
-    density: Any, interval: Any, lower: float, upper: float, half: float
-) -> Callable[..., float]:
-    @numba.njit
-    def log_density(released: float, statistic: float, noise: float) -> float:
-        if released == lower:
-            return interval(-np.inf, lower + half, statistic, noise)
-        if released == upper:
-            return interval(upper, np.inf, statistic, noise)
-        return density(released, statistic, noise)
-
-    return log_density
-
-
-@cache
-def _clamped_interval(interval: Any, lower: float, upper: float) -> Callable[..., float]:
-    @numba.njit
-    def log_interval(low: float, high: float, statistic: float, noise: float) -> float:
-        if low > upper or high <= lower:
-            return -np.inf
-        low = -np.inf if low <= lower else low
-        high = np.inf if high > upper else high
-        return interval(low, high, statistic, noise)
-
-    return log_interval
-
-
-@cache
-def _rounded_density(interval: Any, step: float) -> Callable[..., float]:
-    @numba.njit
-    def log_density(released: float, statistic: float, noise: float) -> float:
-        return interval(released - 0.5 * step, released + 0.5 * step, statistic, noise)
-
-    return log_density
-
-
-@cache
-def _rounded_interval(interval: Any, step: float) -> Callable[..., float]:
-    @numba.njit
-    def log_interval(low: float, high: float, statistic: float, noise: float) -> float:
-        edge_low, edge_high = np.ceil(low / step), np.ceil(high / step)
-        return interval(step * (edge_low - 0.5), step * (edge_high - 0.5), statistic, noise)
-
-    return log_interval
-
-
-@cache
-def _thresholded_density(density: Any, interval: Any, threshold: float) -> Callable[..., float]:
-    @numba.njit
-    def log_density(released: float, statistic: float, noise: float) -> float:
-        if not released >= threshold:
-            return interval(-np.inf, threshold, statistic, noise)
-        return density(released, statistic, noise)
-
-    return log_density
+    Upwards, that is the first one above ``(k - 1) * step``: `above` is what lies between.
+    """
+    if how == "nearest":
+        return step * (k - 0.5)
+    if how == "floor":
+        return step * k
+    up = step * (k - 1) + above
+    return up if how == "ceil" else choose(k > 0, step * k, up)

@@ -20,6 +20,7 @@ from pymc_dp.mechanisms.base import (
     positive,
 )
 from pymc_dp.mechanisms.exact_sampling import weighted_choice
+from pymc_dp.numerics.arguments import number, numbers
 
 if TYPE_CHECKING:
     from pymc_dp.accounting.budget import PrivacyBudget
@@ -80,16 +81,29 @@ class RandomizedResponse(Mechanism):
         if matrix is not None:
             self.matrix = _checked_matrix(matrix, n_categories)
             return
-        if n_categories is None or n_categories != int(n_categories) or n_categories < 2:
+        if n_categories is None or number("n_categories", n_categories) % 1 or n_categories < 2:
             raise ValueError(f"n_categories must be 2 or more, got {n_categories!r}.")
         k = int(n_categories)
         if epsilon is not None:
             # as a share of exp(-epsilon), which does not overflow
             keep = 1 / (1 + (k - 1) * np.exp(-float(positive("epsilon", epsilon))))
-        assert keep is not None
+        keep = number("keep", keep)
         if not 0 < keep <= 1:
             raise ValueError(f"keep is a probability in (0, 1], got {keep!r}.")
         self.matrix = _symmetric(keep, k)
+
+    @property
+    def n_categories(self) -> int:
+        """Number of categories of a record."""
+        return len(self.matrix)
+
+    @property
+    def keep(self) -> float:
+        """Probability that the truth is reported, where it is one for all categories."""
+        truth = np.diagonal(self.matrix)
+        if np.any(truth != truth[0]):
+            raise AttributeError(f"{self!r} has a matrix= and no single keep=.")
+        return float(truth[0])
 
     def logp(self, released: Any, statistic: Any) -> TensorVariable:
         """Symbolic log-probability of every record's report."""
@@ -178,7 +192,7 @@ def _symmetric(keep: float, k: int) -> NDArray[np.float64]:
 
 
 def _checked_matrix(matrix: ArrayLike, n_categories: int | None) -> NDArray[np.float64]:
-    table = np.asarray(matrix, dtype=np.float64)
+    table = numbers("matrix", matrix)
     if table.ndim != 2 or table.shape[0] < 2:
         raise ValueError(f"matrix must have two or more rows, one a category, got {matrix!r}.")
     if n_categories not in (None, table.shape[0]):

@@ -210,3 +210,14 @@ def test_bad_input(build, message):
 def test_a_mechanism_is_needed():
     with pytest.raises(TypeError, match=r"pmdp\.Laplace\(scale=10\)"):
         bad_model(lambda mu: pmdp.Privatized("s", pm.Normal("x", mu, 1, shape=3).sum(), 10))
+
+
+def test_a_random_number_of_records_is_refused():
+    with pm.Model():
+        n = pm.Poisson("n", 10)
+        x = pm.Normal("x", 0, 1, shape=n)
+        with pytest.raises(ValueError, match=r"shape of 'x'.* is random"):
+            pmdp.Privatized("r", pmdp.clamp(x, 0, 1).sum(), pmdp.Laplace(scale=1), observed=3.0)
+        fixed = pm.Data("fixed", np.int64(5))
+        y = pm.Normal("y", 0, 1, shape=fixed)
+        pmdp.Privatized("s", pmdp.clamp(y, 0, 1).sum(), pmdp.Laplace(scale=1), observed=3.0)

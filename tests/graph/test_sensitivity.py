@@ -132,7 +132,7 @@ def test_one_sensitivity_a_component():
     [
         (lambda x: pt.eq(x[:, None], np.arange(9)).sum(0), True),
         (lambda x: pt.as_tensor(np.arange(9.0) ** 2)[x].sum(), True),
-        (lambda x: (x * np.full(30, 2.0)).sum(), True),
+        (lambda x: (x * np.full(30, 2.0)).sum(), False),
         (lambda x: (x * np.linspace(0, 1, 30)).sum(), False),
         (lambda x: (x * pt.arange(x.shape[0])).sum(), False),
         (lambda x: pt.eq(x, 7)[:1].sum(), False),
@@ -142,13 +142,79 @@ def test_one_sensitivity_a_component():
 def test_records_that_are_alike_are_enumerated_together(monkeypatch, statistic, alike):
     records = {"x": lambda name: pm.Categorical(name, np.ones(9) / 9, shape=30)}
     asked = []
-    quickly = sensitivity._of_any_record
+    proof = sensitivity.rows_are_alike
     monkeypatch.setattr(
-        sensitivity, "_of_any_record", lambda *args: asked.append(quickly(*args)) or asked[-1]
+        sensitivity, "rows_are_alike", lambda *args: asked.append(proof(*args)) or asked[-1]
     )
     found = derived(statistic, **records)
-    assert (asked[-1] is not None) == alike
-    monkeypatch.setattr(sensitivity, "_of_any_record", lambda *args: None)
+    assert asked[-1] == alike
+    monkeypatch.setattr(sensitivity, "rows_are_alike", lambda *args: False)
     for quick, full in zip(found, derived(statistic, **records), strict=True):
         assert (quick.l1, quick.l2, quick.exact) == (full.l1, full.l2, full.exact)
         assert quick.l1 > 0
+
+
+WEIGHTS = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, -1.0], [0.5, 0.0, 0.0]])
+
+
+@pytest.mark.parametrize("n", [50, 1_000_000])
+def test_matrix_products_of_many_records(n):
+    clamped, _ = derived(lambda x: WEIGHTS @ pmdp.clamp(x, -1, 1).sum(axis=0), x=normal((n, 3)))
+    assert isinstance(clamped, Sensitivity)
+    np.testing.assert_allclose(clamped.components, [4, 4, 1])
+    assert not clamped.exact
+
+    workload = np.random.default_rng(1).normal(size=(4, 24))
+    replace, remove = derived(
+        lambda k: workload @ pt.eq(k[:, None], np.arange(24)).sum(axis=0),
+        k=lambda name: pm.Categorical(name, np.ones(24) / 24, shape=n),
+    )
+    apart = np.abs(workload[:, :, None] - workload[:, None, :]).sum(axis=0).max()
+    assert (replace.l1, remove.l1) == pytest.approx((apart, np.abs(workload).sum(axis=0).max()))
+    assert replace.exact
+
+
+def test_rows_that_are_not_alike_are_all_looked_at():
+    n = 2000
+    weight = np.ones(n)
+    weight[1234] = 7.0
+    position = [
+        derived(lambda x: (pmdp.clamp(x, -1, 1) * weight).sum(), x=normal(n)),
+        derived(lambda x: (pmdp.clamp(x, -1, 1) * (1 + pt.arange(n))).sum(), x=normal(n)),
+        derived(lambda x: (x * weight).sum(), x=bernoulli(n)),
+    ]
+    assert [replace.l1 for replace, _ in position] == [14, 2 * n, 7]
+
+
+def test_a_value_summed_twice_is_not_at_both_ends():
+    found, _ = derived(lambda x: (pmdp.clamp(x, 0, 1)[:, None] * [1.0, -1.0]).sum(), x=normal(5))
+    assert isinstance(found, Sensitivity)
+    assert not found.exact
+
+
+@pytest.mark.parametrize(
+    ("make", "upper", "mechanism", "epsilon"),
+    [
+        (normal((10, 2)), [1.0, 10.0], pmdp.Laplace(scale=[2.0, 20.0]), 1.0),
+        (normal((10, 3)), [1.0, 10.0, 33.0], pmdp.Laplace(scale=[2.0, 20.0, 165.0]), 1.2),
+        (bernoulli((10, 2)), None, pmdp.DiscreteLaplace(scale=[2.0, 20.0]).clamped(lower=0), 1.0),
+    ],
+)
+def test_noise_that_differs_between_components(make, upper, mechanism, epsilon):
+    with pm.Model() as model:
+        x = make("x")
+        sums = (x * np.array([1, 10])) if upper is None else pmdp.clamp(x, 0, upper)
+        pmdp.Privatized("r", sums.sum(axis=0), mechanism)
+    [release] = pmdp.explain(model).releases
+    assert release.sensitivity.guarantee(mechanism).epsilon == pytest.approx(epsilon)
+    assert f"; so epsilon {epsilon:g}\n" in str(release)
+
+
+def test_an_upper_bound_of_the_guarantee_is_called_so():
+    mechanism = pmdp.Gaussian(sigma=[2.0, 20.0])
+    with pm.Model() as model:
+        y = pmdp.clamp(pm.Normal("x", 0, 1, shape=10), -1, 1)
+        pmdp.Privatized("r", pt.stack([y.sum(), (y**2).sum()]), mechanism)
+    [release] = pmdp.explain(model).releases
+    assert release.sensitivity.guarantee(mechanism).rho == pytest.approx((1 + 0.05**2) / 2)
+    assert "so at most rho 0.50125" in str(release)

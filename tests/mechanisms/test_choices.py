@@ -7,6 +7,8 @@ import pytest
 from scipy import special, stats
 
 import pymc_dp as pmdp
+from pymc_dp.analyst.records import record_blocks, record_variables
+from pymc_dp.graph.additivity import NotAdditiveError
 from tests.mechanisms.chi_square import assert_follows, evaluate
 
 X = np.array([0.0, 0.3, 1.0, 2.5, 2.6, 4.0, 7.0])
@@ -127,3 +129,54 @@ def test_release_that_is_no_candidate():
             pmdp.Privatized("r", x, mechanism, observed=0.1)
     with pytest.raises(TypeError, match="function"):
         pmdp.CustomMechanism(logp=3)
+
+
+def test_the_quantile_utility_is_told_how_to_be_written():
+    candidates = np.linspace(-3, 3, 13)
+
+    def near_the_middle(x, candidate):
+        return -pt.abs((x < candidate).sum() - 10)
+
+    median = pmdp.ExponentialMechanism(
+        near_the_middle, epsilon=1, sensitivity=1, candidates=candidates
+    )
+    with pm.Model() as model:
+        x = pm.Normal("x", 0, 1, shape=20)
+        pmdp.Privatized("q", x, median, observed=0.5)
+    with pytest.raises(NotAdditiveError, match="counts of records below each candidate"):
+        record_blocks(model, record_variables(model))
+
+
+def test_the_quantile_utility_from_counts():
+    candidates, n = np.linspace(-3, 3, 13), 20
+
+    def near_the_middle(below, candidate):
+        return -pt.abs((below * pt.eq(candidates, candidate)).sum() - n / 2)
+
+    median = pmdp.ExponentialMechanism(
+        near_the_middle, epsilon=1.5, sensitivity=1, candidates=candidates
+    )
+    below = np.array([0, 0, 1, 2, 4, 6, 9, 13, 16, 18, 19, 20, 20])
+    found = [evaluate(median.logp(c, below)) for c in candidates]
+    score = 0.75 * -np.abs(below - 10)
+    np.testing.assert_allclose(found, score - np.log(np.exp(score).sum()))
+
+
+@pytest.mark.parametrize(
+    ("make", "argument"),
+    [
+        (lambda: pmdp.CustomMechanism(lambda r, s: -(s**2)), "released"),
+        (lambda: pmdp.CustomMechanism(lambda r, s: -(r**2)), "statistic"),
+        (
+            lambda: pmdp.ExponentialMechanism(
+                lambda s, c: s.sum(), epsilon=1, sensitivity=1, candidates=[0, 1]
+            ),
+            "candidate",
+        ),
+    ],
+)
+def test_functions_must_use_their_arguments(make, argument):
+    with pm.Model():
+        x = pm.Bernoulli("x", 0.5, shape=20)
+        with pytest.raises(ValueError, match=f"does not use its argument '{argument}'"):
+            pmdp.Privatized("q", x.sum(), make(), observed=1)

@@ -9,6 +9,7 @@ from pytensor.tensor.random.type import random_generator_type
 from scipy import integrate, stats
 
 import pymc_dp as pmdp
+from pymc_dp.analyst.record_gibbs.compiled_block import _density_key
 from tests.mechanisms.chi_square import assert_follows, evaluate
 
 GRID = [
@@ -25,6 +26,39 @@ GRID = [
     (
         pmdp.Laplace(scale=2.0).rounded(5).clamped(lower=0).thresholded(10, dropped=-1),
         np.append(-1, 5 * np.arange(2, 60)),
+    ),
+]
+GRID += [
+    (pmdp.Laplace(scale=2.0).rounded(how="floor"), np.arange(-60, 70)),
+    (pmdp.Laplace(scale=2.0).rounded(5, how="ceil"), 5 * np.arange(-20, 21)),
+    (pmdp.Laplace(scale=6.0).rounded(how="trunc"), np.arange(-200, 201)),
+    (pmdp.Gaussian(sigma=5.0).rounded(2, how="floor"), 2 * np.arange(-40, 41)),
+    (pmdp.Gaussian(sigma=5.0).rounded(2, how="ceil"), 2 * np.arange(-40, 41)),
+    (pmdp.Gaussian(sigma=5.0).rounded(3, how="trunc"), 3 * np.arange(-40, 41)),
+    (pmdp.DiscreteLaplace(scale=4.0).rounded(5, how="floor"), 5 * np.arange(-40, 41)),
+    (pmdp.DiscreteLaplace(scale=4.0).rounded(5, how="ceil"), 5 * np.arange(-40, 41)),
+    (pmdp.DiscreteLaplace(scale=4.0).rounded(5, how="trunc"), 5 * np.arange(-40, 41)),
+    (pmdp.DiscreteGaussian(sigma=6.0).rounded(4, how="floor"), 4 * np.arange(-40, 41)),
+    (pmdp.DiscreteGaussian(sigma=6.0).rounded(4, how="ceil"), 4 * np.arange(-40, 41)),
+    (pmdp.DiscreteGaussian(sigma=6.0).rounded(4, how="trunc"), 4 * np.arange(-40, 41)),
+    # a clamp is an atom, on the edge of what a multiple stands for
+    (pmdp.Laplace(scale=4.0).clamped(lower=0).rounded(how="trunc"), np.arange(0, 120)),
+    (pmdp.Laplace(scale=4.0).clamped(0, 10).rounded(5, how="ceil"), np.array([0, 5, 10])),
+    (pmdp.Laplace(scale=4.0).clamped(0, 10).rounded(5, how="floor"), np.array([0, 5, 10])),
+    (pmdp.Laplace(scale=4.0).clamped(-10, 9).rounded(5, how="trunc"), 5 * np.arange(-2, 2)),
+    (pmdp.Laplace(scale=4.0).rounded(2, how="trunc").clamped(-4, 4), 2 * np.arange(-2, 3)),
+    (
+        pmdp.Laplace(scale=4.0).rounded(2, how="ceil").rounded(4, how="trunc"),
+        4 * np.arange(-40, 41),
+    ),
+    (pmdp.DiscreteLaplace(scale=2.0).clamped(0, 3, statistic_too=True), np.arange(0, 4)),
+    (
+        pmdp.DiscreteLaplace(scale=2.0).clamped(0, 3, statistic_too=True).rounded(2, how="ceil"),
+        np.array([0, 2, 4]),
+    ),
+    (
+        pmdp.Gaussian(sigma=5.0).rounded(how="trunc").thresholded(3, dropped=-9),
+        np.append(-9, np.arange(3, 60)),
     ),
 ]
 STATISTIC = 4.0
@@ -66,6 +100,36 @@ def test_clamped_continuous_noise_has_atoms(inner, noise):
     assert inside + np.exp(log_p[:2]).sum() == pytest.approx(1)
 
 
+@pytest.mark.parametrize(
+    ("inner", "noise"),
+    [(pmdp.Laplace(scale=2.0), stats.laplace(1, 2)), (pmdp.Gaussian(sigma=2.0), stats.norm(1, 2))],
+)
+def test_continuous_noise_made_whole(inner, noise):
+    # what int(), math.floor and math.ceil make of a float
+    cases = {
+        "trunc": {-1: (-2, -1), 0: (-1, 1), 3: (3, 4)},
+        "floor": {-1: (-1, 0), 0: (0, 1), 3: (3, 4)},
+        "ceil": {-1: (-2, -1), 0: (-1, 0), 3: (2, 3)},
+    }
+    for how, expected in cases.items():
+        found = evaluate(inner.rounded(how=how).logp(np.array(list(expected)), 1.0))
+        ends = np.array(list(expected.values()))
+        probability = noise.cdf(ends[:, 1]) - noise.cdf(ends[:, 0])
+        np.testing.assert_allclose(np.exp(found), probability, rtol=1e-10)
+
+
+def test_ways_to_round_have_kernels_of_their_own_on_disk():
+    made = [pmdp.Laplace(scale=2.0).rounded(how=h) for h in ("nearest", "floor", "ceil", "trunc")]
+    assert len({_density_key(mechanism.log_density) for mechanism in made}) == 4
+
+
+def test_a_rounded_value_may_lie_beyond_the_clamp_before_it():
+    mechanism = pmdp.Laplace(scale=2.0).clamped(0, 13).rounded(5)
+    assert mechanism.checked_release("r", np.array(15.0), ()) == 15
+    with pytest.raises(ValueError, match=r"outside \[0, 15\]"):
+        mechanism.checked_release("r", np.array(20.0), ())
+
+
 def test_thresholded_continuous_noise():
     mechanism = pmdp.Gaussian(sigma=2.0).thresholded(5, dropped=np.nan)
     found = evaluate(mechanism.logp(np.array([np.nan, 6.5]), STATISTIC))
@@ -79,6 +143,7 @@ def test_gradients_are_finite(inner):
         (inner.clamped(0, 5), 0.0),
         (inner.clamped(0, 5), 5.0),
         (inner.rounded(5), 5.0),
+        (inner.rounded(5, how="trunc"), 0.0),
         (inner.clamped(0, 11).rounded(5), 10.0),
         (inner.thresholded(3, dropped=0), 0.0),
     ]
@@ -99,6 +164,8 @@ def test_guarantee_is_the_inner_one():
 def test_release(without_opendp):
     assert pmdp.DiscreteLaplace(scale=2).clamped(0, 3).release(np.full(50, -9)).min() == 0
     assert np.all(pmdp.DiscreteLaplace(scale=9).rounded(5).release(np.full(50, 3)) % 5 == 0)
+    both = pmdp.DiscreteLaplace(scale=0.01).clamped(0, 3, statistic_too=True)
+    assert both.release([-9, 9]).tolist() == [0, 3]
     dropped = pmdp.DiscreteLaplace(scale=1).thresholded(100, dropped=np.nan).release([0, 500])
     assert np.isnan(dropped[0])
     assert dropped[1] > 400
@@ -124,6 +191,7 @@ def test_dropped_cells_in_a_model():
         (lambda m: m.clamped(0.5), "lower=0.5"),
         (lambda m: m.rounded(0), "step must be positive"),
         (lambda m: m.rounded(2.5), "step=2.5"),
+        (lambda m: m.rounded(5, how="down"), "how='down'"),
         (lambda m: m.rounded(5).clamped(3), "lower=3"),
         (lambda m: m.thresholded(5), "marker"),
         (lambda m: m.thresholded(5, dropped=7), "below the threshold"),
