@@ -3,11 +3,14 @@
 from pymc_dp import datasets, interop, regression
 from pymc_dp.accounting import ConfidentialDataWarning, PrivacyBudget, PrivacyError
 from pymc_dp.analyst.privatized import Privatized, clamp
+from pymc_dp.analyst.steps import GibbsSS, NormalX, RecordGibbs
 from pymc_dp.curator.plan.pilot import pilot
 from pymc_dp.curator.plan.suggest import clip_fraction, suggest
 from pymc_dp.curator.plan.suggest_hmc import suggest_hmc
 from pymc_dp.curator.redaction import redact
 from pymc_dp.curator.steps.base import privacy_spent
+from pymc_dp.curator.steps.dp_hmc import DPHMC, DPMALA
+from pymc_dp.curator.steps.dp_penalty import DPPenalty
 from pymc_dp.diagnostics import mmd
 from pymc_dp.explain import explain
 from pymc_dp.mechanisms import (
@@ -31,7 +34,6 @@ from pymc_dp.regression import (
     regression_statistics,
 )
 from pymc_dp.sampling import sample
-from pymc_dp.steps import DPHMC, DPMALA, DPPenalty, GibbsSS, NormalX, RecordGibbs
 
 __version__ = "0.1.0"
 
