@@ -1,16 +1,14 @@
 """A step's part of a budget: how much noise each chain needs, and how many looks it may take."""
 
 import math
-import os
 import secrets
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from pymc_dp.accounting.budget import PrivacyBudget, check_share, record_weight
 from pymc_dp.accounting.composition import GaussianQueries
+from pymc_dp.accounting.door import Door
 from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.accounting.ledger import Ledger
 from pymc_dp.types import Neighbours
@@ -111,7 +109,7 @@ class Allowance:
             )
         self.budget = budget
         self.neighbours: Neighbours = budget.neighbours if budget else neighbours or "substitute"
-        self.record_weight = record_weight(self.neighbours)
+        record_weight(self.neighbours)  # refuses what is no relation
         if budget is not None and share is None:
             share = 1.0 if simulation else budget.unspent
             if share <= 0:
@@ -120,12 +118,6 @@ class Allowance:
         # a simulation keeps its own books and is never charged to the budget
         self._books = Ledger(None, math.inf, 1.0, self.neighbours) if simulation else None
         self._key = f"step {secrets.token_hex(8)}"
-        self._close()
-
-    def _close(self) -> None:
-        self._looks: list[Iterator[int]] = []
-        self._owner = (-1, -1)
-        self.generator: np.random.Generator | None = None
 
     def open(
         self,
@@ -133,8 +125,8 @@ class Allowance:
         rng: np.random.Generator,
         fraction: float = 1.0,
         gradients: int = 0,
-    ) -> list[GaussianQueries]:
-        """Claim a chain's part before its data is touched, and grant that many looks.
+    ) -> Door:
+        """Claim a chain's part before its data is touched, and open the door for its looks.
 
         Parameters
         ----------
@@ -149,21 +141,16 @@ class Allowance:
 
         Returns
         -------
-        list of GaussianQueries
-            The log-ratios and, if there are any, the gradients. Their costs add up as in Theorem
-            3.5 of Räisä et al. (2021).
+        Door
+            For the log-ratios (kind 0) and, if there are any, the gradients (kind 1). Their costs
+            add up as in Theorem 3.5 of Räisä et al. (2021).
         """
-        self._close()
         queries = self._calibrated(iterations, fraction, gradients)
         if self._books is not None:
             self._books.claim(queries, self._key, lambda claims: True)
-            self.generator = rng.spawn(1)[0]
-        else:
-            assert self.budget is not None
-            self.budget.claim(queries, self._key)
-        self._owner = (os.getpid(), threading.get_ident())
-        self._looks = [iter(range(kind.iterations)) for kind in queries]
-        return queries
+            return Door(queries, record_weight(self.neighbours), rng.spawn(1)[0])
+        assert self.budget is not None
+        return self.budget.open(queries, self._key)
 
     def _calibrated(
         self, iterations: int, fraction: float, gradients: int
@@ -184,32 +171,6 @@ class Allowance:
     def _kinds(self) -> int:
         """How many kinds of looks there are: log-ratios, and perhaps gradients."""
         return 2 if self.grad_share > 0 else 1
-
-    def look(self, kind: int = 0) -> None:
-        """Take one look, or refuse: only the thread that claimed may, and only as often.
-
-        Parameters
-        ----------
-        kind : int
-            0 for a log-ratio, 1 for a gradient.
-        """
-        here = (os.getpid(), threading.get_ident())  # others may have claimed at another noise
-        if self._owner != here or next(self._looks[kind], None) is None:
-            raise PrivacyError(
-                "This step has not claimed budget for another iteration: run it by pm.sample or "
-                "pymc_dp.sample, which tell it the number of iterations (setup_chain). Claims do "
-                "not pass to copies, other threads or forked processes."
-            )
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        for name in ("_looks", "_owner", "generator"):
-            del state[name]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._close()
 
     def check_chains(self, chains: int) -> None:
         """Refuse more chains than are left, before the first one starts."""

@@ -12,6 +12,7 @@ from pymc_dp.accounting.composition import (
     composed_epsilon,
     mu_left,
 )
+from pymc_dp.accounting.door import Door
 from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from pymc_dp.accounting.ledger import Ledger
@@ -205,6 +206,30 @@ class PrivacyBudget:
                 "spent). A share that was claimed is never given back, not even by a run that "
                 "failed; plan all chains and draws together, in one budget."
             )
+
+    def open(self, queries: GaussianQueries | Sequence[GaussianQueries], purpose: str) -> Door:
+        """Claim queries, and open the door through which their answers leave.
+
+        Parameters
+        ----------
+        queries : GaussianQueries or sequence of them
+            One for each kind of look.
+        purpose : str
+            What they are for, kept in the ledger.
+
+        Returns
+        -------
+        Door
+            It lets out as many answers as were claimed, with the noise that was.
+
+        Raises
+        ------
+        PrivacyError
+            As of :meth:`claim`; nothing is then opened.
+        """
+        looks = [queries] if isinstance(queries, GaussianQueries) else list(queries)
+        self.claim(looks, purpose)
+        return Door(looks, record_weight(self.neighbours))
 
     def _fits(self, claims: Sequence[GaussianQueries]) -> bool:
         claims = self._trusted(claims)

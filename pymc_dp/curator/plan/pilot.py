@@ -9,9 +9,7 @@ import numpy as np
 import pymc as pm
 from scipy.optimize import minimize
 
-from pymc_dp.accounting import noise
 from pymc_dp.accounting.budget import PrivacyBudget, record_weight
-from pymc_dp.accounting.composition import GaussianQueries
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior, compile_prior_gradient
@@ -137,24 +135,25 @@ def pilot(
     if n_gradients != int(n_gradients) or n_gradients < 1:
         raise ValueError(f"n_gradients must be a whole number >= 1, not {n_gradients!r}.")
     model = pm.modelcontext(model)
-    records = _Records(
-        model, budget, independent_records=independent_records, public_data=public_data
-    )
+    records = _Records(model, independent_records=independent_records, public_data=public_data)
     curated_models.setdefault(model, {})[budget.ledger] = budget
     n = _public_number(n, records, budget)
     simulator = Simulator(simulate, model, records.space, records.likelihood, n)
     theta = records.space.start if start is None else records.space.flatten(start)
     scores = simulator.scores(theta)
-    _warn_if_useless(scores, records.noise(budget.gaussian_queries(1, share)), share)
+    whole = budget.gaussian_queries(1, share).noise_multiplier * record_weight(budget.neighbours)
+    _warn_if_useless(scores, whole, share)
 
     parts = _GROWTH ** np.arange(n_gradients)
     queries = [budget.gaussian_queries(1, float(share * part / parts.sum())) for part in parts]
-    budget.claim(queries, "pilot")
+    door = budget.open(queries, "pilot")
     records.likelihood.load()
     taken: list[_Taken] = []
-    for query in queries:
-        step = scores.step(records.noise(query))
-        move = step.move(records.noised_total(theta, scores.basis, step.bound, query))
+    for look in range(n_gradients):
+        step = scores.step(door.noise(look))
+        totals = records.clipped_total(theta, scores.basis, step.bound)
+        levels = door.release(totals, GRADIENT_LEVELS, look)
+        move = step.move(step.bound / GRADIENT_LEVELS * np.array(levels, dtype=float))
         curvature = _relative_curvature(taken[-1], theta, move, step, scores) if taken else 1.0
         short = move / curvature / max(1.0, scores.log_ratio(move / curvature))
         end, there = simulator.reach(theta, records.with_prior(theta, scores.basis, short))
@@ -227,28 +226,19 @@ def _warn_if_useless(scores: SimulatedScores, noise_sd: float, share: float) -> 
 
 
 class _Records:
-    """The confidential records, which are seen through noised sums of clipped gradients alone."""
+    """The confidential records, of which sums of clipped gradients are asked alone."""
 
-    def __init__(self, model: pm.Model, budget: PrivacyBudget, **vouched: Any) -> None:
+    def __init__(self, model: pm.Model, **vouched: Any) -> None:
         self.space = FlatSpace(model)
         self.likelihood = RecordLikelihood(model, self.space, **vouched)
         self.gradients = RecordGradients(self.likelihood)
         self.log_prior = compile_prior(model, self.space)
         self.prior_gradient = compile_prior_gradient(model, self.space)
-        self._weight = record_weight(budget.neighbours)
 
-    def noise(self, query: GaussianQueries) -> float:
-        """Tell the standard deviation of the noise in a sum, over the bound."""
-        return self._weight * query.noise_multiplier
-
-    def noised_total(
-        self, theta: Vector, basis: Matrix, bound: float, query: GaussianQueries
-    ) -> Vector:
-        """Sum of clipped gradients, which leaves with the noise it was claimed with."""
+    def clipped_total(self, theta: Vector, basis: Matrix, bound: float) -> list[int]:
+        """Sum of clipped gradients in whole numbers, to be let out through a door."""
         self.gradients.prepare(basis)
-        totals = self.gradients.total(theta, bound).tolist()
-        levels = noise.release(totals, self.noise(query) * GRADIENT_LEVELS)
-        return bound / GRADIENT_LEVELS * np.array(levels, dtype=float)
+        return self.gradients.total(theta, bound).tolist()
 
     def with_prior(self, theta: Vector, basis: Matrix, move: Vector) -> Vector:
         """Maximise the prior times a normal likelihood around the end of a move."""

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import gammaincinv, ndtr
 
-from pymc_dp.accounting import noise
 from pymc_dp.accounting.budget import PrivacyBudget, record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
+from pymc_dp.accounting.levels import LEVELS
 from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior
 from pymc_dp.curator.penalty_kernels import clipped_count
 from pymc_dp.curator.plan.clipping import Move, choose_bound
@@ -196,18 +196,19 @@ def clip_fraction(
     """
     if budget.neighbours != "substitute":
         raise ValueError('A fraction of the records needs their number: neighbours="substitute".')
+    if moves != int(moves) or moves < 1:
+        raise ValueError(f"moves must be a whole number >= 1, not {moves!r}.")
     rng = np.random.default_rng(random_seed)
     starts = [step.space.flatten(point) for point in points or []] or [step.space.start]
-    queries = budget.gaussian_queries(1, share)
-    budget.claim(queries, "clip fraction")
+    door = budget.open(budget.gaussian_queries(1, share), "clip fraction")
     count = 0
     for move in range(moves):
         theta = starts[move % len(starts)]
         proposal = step.propose(theta, rng)
         bound = step.bound(step.move_length(theta, proposal))
         count += clipped_count(step.likelihood(proposal), step.likelihood(theta), bound)
-    sd = queries.noise_multiplier * moves
-    total = step.likelihood.n_records * moves
-    # in fine units, as every number that leaves: the noise is then as good as continuous
-    (noisy,) = noise.release([count * noise.LEVELS], sd * noise.LEVELS)
-    return ClipFraction(noisy / noise.LEVELS / total, sd / total)
+    # in fine units, as every number that leaves: the noise is then as good as continuous; a record
+    # counts from 0 to `moves`, which is half of that either way from the middle
+    bound, total = moves * LEVELS // 2, step.likelihood.n_records * moves * LEVELS
+    (noisy,) = door.release([count * LEVELS], bound)
+    return ClipFraction(noisy / total, door.noise() * bound / total)

@@ -9,7 +9,7 @@ import pymc as pm
 
 from pymc_dp.accounting.budget import record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
-from pymc_dp.accounting.noise import LEVELS
+from pymc_dp.accounting.levels import LEVELS
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.penalty_kernels import clipped_total, log_acceptance, ratio_scale
 from pymc_dp.curator.plan.clipping import ClipBound, Move, choose_bound

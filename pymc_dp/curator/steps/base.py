@@ -15,6 +15,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_dp.accounting.allowance import Allowance, PrivacySpent
 from pymc_dp.accounting.budget import PrivacyBudget, spent_together
+from pymc_dp.accounting.door import Door, closed
 from pymc_dp.accounting.errors import ConfidentialDataWarning, PrivacyError
 from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior, is_public
 from pymc_dp.graph.vector import FlatSpace
@@ -30,8 +31,8 @@ class CuratorStep(BlockedStep):
     """A step method that touches confidential data and pays for it.
 
     Subclasses list in ``stats_dtypes_shapes`` only what is public or noised, keep in their sampling
-    state only the same, call ``self.allowance.look()`` before each look at the data, take the point
-    by ``self._arrive`` and give it back by ``self._leave``.
+    state only the same, let numbers computed from the data out through ``self.door`` alone, take
+    the point by ``self._arrive`` and give it back by ``self._leave``.
     """
 
     default_tune_steps = 0
@@ -87,6 +88,7 @@ class CuratorStep(BlockedStep):
         self.paid, self.free = self.own[paid], self.own[~paid]
         self.others_checked, self._copied = False, False
         self._left_at: bytes | None = None
+        self._door: Door | None = None
         budgets = curated_models.setdefault(model, {})
         if allowance.budget is not None and not allowance.simulation:
             budgets[allowance.budget.ledger] = allowance.budget
@@ -103,13 +105,16 @@ class CuratorStep(BlockedStep):
             )
         super().setup_chain(rng, tune, draws)
         self._left_at = None
-        queries = self.allowance.open(
+        self._door = self.allowance.open(
             tune + draws, self.rng, self.fraction, self.gradients_per_iteration
         )
-        self.noise_multiplier = queries[0].noise_multiplier
-        self.grad_noise_multiplier = queries[-1].noise_multiplier
         self.likelihood.load()
         self._forget()
+
+    @property
+    def door(self) -> Door:
+        """The way out for numbers computed from the data, open in a chain that claimed."""
+        return self._door if self._door is not None else closed()
 
     def _forget(self) -> None:
         """Drop what was computed from the data."""
@@ -167,7 +172,7 @@ class CuratorStep(BlockedStep):
 
     def __getstate__(self) -> dict[str, Any]:
         self._forget()
-        return self.__dict__.copy()
+        return self.__dict__ | {"_door": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

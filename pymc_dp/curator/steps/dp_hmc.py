@@ -11,7 +11,6 @@ from pymc.blocking import PointType, StatsType
 from pymc.step_methods.compound import Competence, StepMethodState
 from pymc.util import RandomGenerator
 
-from pymc_dp.accounting import noise
 from pymc_dp.accounting.allowance import Allowance
 from pymc_dp.accounting.budget import PrivacyBudget
 from pymc_dp.compat import dataclass_state
@@ -29,6 +28,7 @@ from pymc_dp.curator.steps.penalty import PenaltyStep
 from pymc_dp.numerics.leapfrog import Trajectory, leapfrog
 from pymc_dp.types import Matrix, Neighbours, Vector
 
+GRADIENTS = 1  # the second kind of looks
 _FIRST_STEPS = 0.1  # size of a chain's first steps, from which they grow while it is tuned
 
 
@@ -260,10 +260,9 @@ class DPHMC(PenaltyStep):
             "step_size": step_size,
             "noisy_log_ratio": math.nan,
             "noise_sd": math.nan,
-            "grad_noise_sd": self._grad_noise * self.clip_grad,
+            "grad_noise_sd": self.door.noise(GRADIENTS) * self.clip_grad,
         }
         if math.isfinite(after):
-            self.allowance.look()
             length = self._length(theta, end.theta, end.displacement)
             noisy = self._noisy_log_ratio(theta, end.theta, length)
             kinetic = (momentum @ momentum - end.momentum @ end.momentum) / 2
@@ -280,16 +279,9 @@ class DPHMC(PenaltyStep):
         force, steps = self._noisy_gradient, self.n_leapfrog
         return leapfrog(force, theta, self.basis, momentum, step_size, steps)
 
-    @property
-    def _grad_noise(self) -> float:
-        """Standard deviation of a gradient's noise in bounds."""
-        return self.grad_noise_multiplier * self.allowance.record_weight
-
     def _noisy_gradient(self, theta: Vector) -> Vector:
         """Gradient of the log-density by the sampler's coordinates, noised afresh."""
-        self.allowance.look(1)
-        sd, generator = self._grad_noise * GRADIENT_LEVELS, self.allowance.generator
-        levels = noise.release(self._total(theta), sd, generator)
+        levels = self.door.release(self._total(theta), GRADIENT_LEVELS, GRADIENTS)
         scale = self.tempering * self.grad_scale * self.clip_grad / GRADIENT_LEVELS
         return self.force(theta, np.array([scale * level for level in levels]))
 

@@ -10,9 +10,9 @@ from pymc.blocking import PointType, StatsType
 from pymc.step_methods.compound import Competence, StepMethodState
 from pymc.util import RandomGenerator
 
-from pymc_dp.accounting import noise
 from pymc_dp.accounting.allowance import Allowance
 from pymc_dp.accounting.budget import PrivacyBudget
+from pymc_dp.accounting.levels import LEVELS
 from pymc_dp.compat import dataclass_state
 from pymc_dp.curator.penalty_kernels import batch_query, log_acceptance
 from pymc_dp.curator.steps.penalty import NoisyRatio, PenaltyStep
@@ -174,7 +174,6 @@ class DPPenalty(PenaltyStep):
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """Move once, at the price of one noisy look at the data."""
-        self.allowance.look()
         theta = self._arrive(point)
         proposal, coordinate = self._propose(theta, self.rng)
         before, after = self._prior_here(theta), float(self.log_prior(proposal))
@@ -224,18 +223,15 @@ class DPPenalty(PenaltyStep):
     def _batch_log_ratio(self, theta: Vector, proposal: Vector, bound: float) -> NoisyRatio:
         assert self.batch_size is not None
         # which records are used must stay as secret as the noise
-        chance = self.allowance.generator or system_generator()
+        chance = self.door.generator or system_generator()
         n = self.likelihood.n_records
         index = chance.choice(n, self.batch_size, replace=False, shuffle=False)
         new, old = self.likelihood.batch(proposal, index), self.likelihood.batch(theta, index)
         query = batch_query(new, old, bound, n, self.tempering)
-        unit = query.sensitivity / noise.LEVELS
-        (level,) = noise.release(
-            [round(query.value / unit)],
-            self.noise_multiplier * noise.LEVELS,
-            self.allowance.generator,
-        )
-        return NoisyRatio(level * unit, self.noise_multiplier * query.sensitivity, 1.0)
+        # a record moves it by the sensitivity: from one bound on its part to the other
+        bound = query.sensitivity / self.door.record_weight
+        (level,) = self.door.release([round(query.value / bound * LEVELS)], LEVELS)
+        return NoisyRatio(level / LEVELS * bound, self.door.noise() * bound, 1.0)
 
     def _move_free(self, theta: Vector) -> Vector:
         """One Metropolis sweep over the coordinates that only the public part depends on."""

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dp.accounting import noise
+from pymc_dp.accounting.levels import LEVELS
 from pymc_dp.curator.penalty_kernels import clipped_total
 from pymc_dp.curator.steps.base import CuratorStep
 from pymc_dp.types import Vector
@@ -63,11 +63,9 @@ class PenaltyStep(CuratorStep):
     def _noisy_log_ratio(self, theta: Vector, proposal: Vector, length: float) -> NoisyRatio:
         bound = self.bound(length)
         new, old = self.likelihood(proposal), self._log_likelihood(theta)
-        sd = self.noise_multiplier * self.allowance.record_weight
-        total = clipped_total(new, old, bound)
-        (level,) = noise.release([total], sd * noise.LEVELS, self.allowance.generator)
+        (level,) = self.door.release([clipped_total(new, old, bound)], LEVELS)
         self._kept.append((self._seen_by_data(proposal), new))
-        return NoisyRatio(level / noise.LEVELS * bound, sd * bound, self.tempering)
+        return NoisyRatio(level / LEVELS * bound, self.door.noise() * bound, self.tempering)
 
     def _log_likelihood(self, theta: Vector) -> Vector:
         """Log-likelihood at the current point, kept from the iteration that proposed it."""
