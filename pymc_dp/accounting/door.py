@@ -7,7 +7,7 @@ and no other, and refuses the next look too many. What has no door cannot add no
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -36,9 +36,9 @@ class Door:
     >>> import pymc_dp as pmdp
     >>> budget = pmdp.PrivacyBudget(epsilon=1.0, delta=1e-6)
     >>> door = budget.open(budget.gaussian_queries(iterations=1), "a count of records in groups")
-    >>> noised = door.release([40 * 2**20, 2 * 2**20], bound=2**20)
+    >>> noised = door.release(lambda: [40 * 2**20, 2 * 2**20], bound=2**20)
     >>> try:
-    ...     door.release([1], bound=1)
+    ...     door.release(lambda: [1], bound=1)
     ... except pmdp.PrivacyError:
     ...     print("refused")
     refused
@@ -59,13 +59,14 @@ class Door:
         """Tell the standard deviation of the noise, in bounds on a record's part."""
         return self.looks[kind].noise_multiplier * self.record_weight
 
-    def release(self, totals: Sequence[int], bound: int, kind: int = 0) -> list[int]:
-        """Let sums over the records out, with the noise that was paid for.
+    def release(self, look: Callable[[], Sequence[int]], bound: int, kind: int = 0) -> list[int]:
+        """Look at the data, and let sums over the records out with the noise that was paid for.
 
         Parameters
         ----------
-        totals : sequence of int
-            Sums of the records' parts, in whole numbers of a public unit.
+        look : callable
+            Computes sums of the records' parts, in whole numbers of a public unit. It is called
+            only where it was paid for.
         bound : int
             Largest Euclidean length of a record's part over all the totals, in that unit.
         kind : int
@@ -84,7 +85,7 @@ class Door:
         here = (os.getpid(), threading.get_ident())
         if self._owner != here or next(self._left[kind], None) is None:
             closed()
-        return noise.release(totals, self.noise(kind) * bound, self.generator)
+        return noise.release(look(), self.noise(kind) * bound, self.generator)
 
     def __reduce__(self) -> Any:
         raise PrivacyError("What was paid for does not pass to copies: open another door.")

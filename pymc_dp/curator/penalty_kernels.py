@@ -146,11 +146,25 @@ def batch_query(
     scale = n_records * tempering / size * bound
     left_out = 1 - size / n_records
     half_variance = scale**2 * left_out * size / (size - 1) * deviations / 2
-    sensitivity = 2 * scale + 2 * scale**2 * left_out
+    sensitivity = batch_sensitivity(size, bound, n_records, tempering)
+    return BatchQuery(scale * total - half_variance, sensitivity)
+
+
+def batch_sensitivity(size: int, bound: float, n_records: int, tempering: float = 1.0) -> float:
+    """How far one record can move the value of :func:`batch_query`, which is public.
+
+    Examples
+    --------
+    >>> from pymc_dp.curator.penalty_kernels import batch_sensitivity
+    >>> round(batch_sensitivity(size=5, bound=0.1, n_records=10), 3)
+    0.44
+    """
+    scale = n_records * tempering / size * bound
+    sensitivity = 2 * scale + 2 * scale**2 * (1 - size / n_records)
     # the last factor covers the rounding of floats, which here are not whole numbers, and to a
     # whole number: a sum of b squares is off by at most b^2 2**-53, and over the sensitivity of
     # half the variance, and twice, by no more than that
-    return BatchQuery(scale * total - half_variance, sensitivity * (1 + 1e-6 + size**2 * 2.0**-53))
+    return sensitivity * (1 + 1e-6 + size**2 * 2.0**-53)
 
 
 def ratio_scale(new: NDArray[np.float64], old: NDArray[np.float64]) -> float:

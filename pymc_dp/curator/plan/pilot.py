@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -151,8 +152,8 @@ def pilot(
     taken: list[_Taken] = []
     for look in range(n_gradients):
         step = scores.step(door.noise(look))
-        totals = records.clipped_total(theta, scores.basis, step.bound)
-        levels = door.release(totals, GRADIENT_LEVELS, look)
+        total = partial(records.clipped_total, theta, scores.basis, step.bound)
+        levels = door.release(total, GRADIENT_LEVELS, look)
         move = step.move(step.bound / GRADIENT_LEVELS * np.array(levels, dtype=float))
         curvature = _relative_curvature(taken[-1], theta, move, step, scores) if taken else 1.0
         short = move / curvature / max(1.0, scores.log_ratio(move / curvature))

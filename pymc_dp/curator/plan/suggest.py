@@ -201,14 +201,18 @@ def clip_fraction(
     rng = np.random.default_rng(random_seed)
     starts = [step.space.flatten(point) for point in points or []] or [step.space.start]
     door = budget.open(budget.gaussian_queries(1, share), "clip fraction")
-    count = 0
-    for move in range(moves):
-        theta = starts[move % len(starts)]
-        proposal = step.propose(theta, rng)
-        bound = step.bound(step.move_length(theta, proposal))
-        count += clipped_count(step.likelihood(proposal), step.likelihood(theta), bound)
-    # in fine units, as every number that leaves: the noise is then as good as continuous; a record
-    # counts from 0 to `moves`, which is half of that either way from the middle
+
+    def look() -> list[int]:
+        count = 0
+        for move in range(moves):
+            theta = starts[move % len(starts)]
+            proposal = step.propose(theta, rng)
+            bound = step.bound(step.move_length(theta, proposal))
+            count += clipped_count(step.likelihood(proposal), step.likelihood(theta), bound)
+        # in fine units, as every number that leaves: the noise is then as good as continuous
+        return [count * LEVELS]
+
+    # a record counts from 0 to `moves`, which is half of that either way from the middle
     bound, total = moves * LEVELS // 2, step.likelihood.n_records * moves * LEVELS
-    (noisy,) = door.release([count * LEVELS], bound)
+    (noisy,) = door.release(look, bound)
     return ClipFraction(noisy / total, door.noise() * bound / total)

@@ -281,7 +281,7 @@ class DPHMC(PenaltyStep):
 
     def _noisy_gradient(self, theta: Vector) -> Vector:
         """Gradient of the log-density by the sampler's coordinates, noised afresh."""
-        levels = self.door.release(self._total(theta), GRADIENT_LEVELS, GRADIENTS)
+        levels = self.door.release(lambda: self._total(theta), GRADIENT_LEVELS, GRADIENTS)
         scale = self.tempering * self.grad_scale * self.clip_grad / GRADIENT_LEVELS
         return self.force(theta, np.array([scale * level for level in levels]))
 

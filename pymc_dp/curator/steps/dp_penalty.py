@@ -14,7 +14,7 @@ from pymc_dp.accounting.allowance import Allowance
 from pymc_dp.accounting.budget import PrivacyBudget
 from pymc_dp.accounting.levels import LEVELS
 from pymc_dp.compat import dataclass_state
-from pymc_dp.curator.penalty_kernels import batch_query, log_acceptance
+from pymc_dp.curator.penalty_kernels import batch_query, batch_sensitivity, log_acceptance
 from pymc_dp.curator.steps.penalty import NoisyRatio, PenaltyStep
 from pymc_dp.numerics.entropy import system_generator
 from pymc_dp.types import Neighbours, Vector
@@ -222,16 +222,21 @@ class DPPenalty(PenaltyStep):
 
     def _batch_log_ratio(self, theta: Vector, proposal: Vector, bound: float) -> NoisyRatio:
         assert self.batch_size is not None
-        # which records are used must stay as secret as the noise
-        chance = self.door.generator or system_generator()
-        n = self.likelihood.n_records
-        index = chance.choice(n, self.batch_size, replace=False, shuffle=False)
-        new, old = self.likelihood.batch(proposal, index), self.likelihood.batch(theta, index)
-        query = batch_query(new, old, bound, n, self.tempering)
+        n, size = self.likelihood.n_records, self.batch_size
         # a record moves it by the sensitivity: from one bound on its part to the other
-        bound = query.sensitivity / self.door.record_weight
-        (level,) = self.door.release([round(query.value / bound * LEVELS)], LEVELS)
-        return NoisyRatio(level / LEVELS * bound, self.door.noise() * bound, 1.0)
+        sensitivity = batch_sensitivity(size, bound, n, self.tempering)
+        part = sensitivity / self.door.record_weight
+
+        def look() -> list[int]:
+            # which records are used must stay as secret as the noise
+            chance = self.door.generator or system_generator()
+            index = chance.choice(n, size, replace=False, shuffle=False)
+            new, old = self.likelihood.batch(proposal, index), self.likelihood.batch(theta, index)
+            query = batch_query(new, old, bound, n, self.tempering)
+            return [round(query.value / part * LEVELS)]
+
+        (level,) = self.door.release(look, LEVELS)
+        return NoisyRatio(level / LEVELS * part, self.door.noise() * part, 1.0)
 
     def _move_free(self, theta: Vector) -> Vector:
         """One Metropolis sweep over the coordinates that only the public part depends on."""

@@ -62,9 +62,13 @@ class PenaltyStep(CuratorStep):
 
     def _noisy_log_ratio(self, theta: Vector, proposal: Vector, length: float) -> NoisyRatio:
         bound = self.bound(length)
-        new, old = self.likelihood(proposal), self._log_likelihood(theta)
-        (level,) = self.door.release([clipped_total(new, old, bound)], LEVELS)
-        self._kept.append((self._seen_by_data(proposal), new))
+
+        def total() -> list[int]:
+            new, old = self.likelihood(proposal), self._log_likelihood(theta)
+            self._kept.append((self._seen_by_data(proposal), new))
+            return [clipped_total(new, old, bound)]
+
+        (level,) = self.door.release(total, LEVELS)
         return NoisyRatio(level / LEVELS * bound, self.door.noise() * bound, self.tempering)
 
     def _log_likelihood(self, theta: Vector) -> Vector:

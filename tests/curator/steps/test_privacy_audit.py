@@ -14,7 +14,9 @@ from scipy.stats import beta
 
 import pymc_dp as pmdp
 from pymc_dp.accounting import batch_noise_multiplier, gaussian_sigma, noise
-from pymc_dp.accounting.noise import LEVELS
+from pymc_dp.accounting.budget import record_weight
+from pymc_dp.accounting.door import Door
+from pymc_dp.accounting.levels import LEVELS
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.plan.pilot import _Records
 
@@ -182,10 +184,9 @@ def attack_pilot(records, query, neighbours):
     with pm.Model() as model:
         mu = pm.Normal("mu", 0, 1)
         pm.Normal("y", mu, 1, observed=records)
-    budget = pmdp.PrivacyBudget(EPSILON, DELTA, neighbours=neighbours)
-    data = _Records(model, budget)
-    place, basis = np.zeros(1), np.eye(1)
-    return np.array([data.noised_total(place, basis, 1.0, query)[0] for _ in range(HMC_RUNS)])
+    door = Door([replace(query, iterations=HMC_RUNS)], record_weight(neighbours))
+    totals = _Records(model).clipped_total(np.zeros(1), np.eye(1), 1.0)
+    return np.array([door.release(lambda: totals, GRADIENT_LEVELS)[0] for _ in range(HMC_RUNS)])
 
 
 def audited_pilot(neighbours, factor):
