@@ -4,6 +4,7 @@ import math
 import operator
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from pymc_dp.accounting.composition import (
@@ -60,7 +61,12 @@ def _checked(queries: GaussianQueries) -> GaussianQueries:
     noise = float(queries.noise_multiplier)
     if not 1e-100 < noise < 1e100:
         raise ValueError(f"noise_multiplier must be positive and finite, not {noise!r}.")
-    return GaussianQueries(noise, _whole(queries.iterations), _check_fraction(queries.fraction))
+    return replace(
+        queries,
+        noise_multiplier=noise,
+        iterations=_whole(queries.iterations),
+        fraction=_check_fraction(queries.fraction),
+    )
 
 
 class PrivacyBudget:

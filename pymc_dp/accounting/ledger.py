@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS claims (
 );
 """
 _WAIT_SECONDS = 60.0
-_Row = tuple[float, int, float, str]
+_Row = tuple[Any, ...]  # the purpose, then what GaussianQueries are made of
 _seen: dict[str, list[_Row]] = {}
 """What this process knows to have been claimed, by ledger."""
 
@@ -127,7 +127,7 @@ class Ledger:
         """All rows, among which must be those that were there before."""
         seen = _seen.get(self.path, [])  # first: another thread may claim in between
         rows: list[_Row] = db.execute(
-            "SELECT noise_multiplier, iterations, fraction, purpose FROM claims ORDER BY id"
+            "SELECT purpose, noise_multiplier, iterations, fraction FROM claims ORDER BY id"
         ).fetchall()
         if rows[: len(seen)] != seen:
             raise self._forgetful(len(rows))
@@ -156,7 +156,7 @@ class Ledger:
 
 
 def _queries(rows: Sequence[_Row], purpose: str | None = None) -> list[GaussianQueries]:
-    return [GaussianQueries(*row[:3]) for row in rows if purpose in (None, row[3])]
+    return [GaussianQueries(*row[1:]) for row in rows if purpose in (None, row[0])]
 
 
 def _remove(path: str, owner: int) -> None:

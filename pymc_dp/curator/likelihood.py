@@ -119,9 +119,9 @@ class RecordLikelihood:
         self.n_records = _count_records(model)
         self.names = ", ".join(repr(rv.name) for rv in model.observed_RVs)
         total = _per_record_logp(model)
-        refuse_hidden_records(model, total, self.n_records)
         self._sources, self.axes = _confidential_arrays(total, model, self.n_records)
         _refuse_confidential_prior(model, self.n_records)
+        refuse_hidden_records(model, total, self.n_records)
         self.moves_with = space.coordinates(
             [value for value in space.values if value in set(ancestors([total]))]
         )
