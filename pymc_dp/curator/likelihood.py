@@ -79,11 +79,10 @@ class RecordLikelihood:
         self.n_records = count_records(model)
         self.names = ", ".join(repr(rv.name) for rv in model.observed_RVs)
         total = _per_record_logp(model)
-        if confidential:
-            refuse_hidden_records(model, total, self.n_records)
         self._sources, self.axes = record_arrays(total, model, self.n_records, public_data)
         if confidential:
             refuse_other_data(total, model, self._sources, public_data)
+            refuse_hidden_records(model, total, self.n_records)
         vouched = independent_records or not confidential
         refuse_mixed_constants(model, self.n_records, public_data, vouched)
         _refuse_mixed(self, total, vouched)

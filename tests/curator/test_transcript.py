@@ -177,6 +177,35 @@ def test_the_number_of_records_does_not_show_under_add_remove(variant, monkeypat
     assert_same_run(first, second)
 
 
+def run_of_two_steps(y, group, release, monkeypatch):
+    """One effect a record, moved by a step of its own; records are labelled by what they are."""
+    monkeypatch.setattr(noise, "release", release)
+    budget = pmdp.PrivacyBudget(2000, 1e-3)
+    kwargs = {"budget": budget, "share": 0.5, "chains": 2, "clip_logp": 2, "step_size": 0.1}
+    coords = {"person": [f"{value:.3f}" for value in y], "group": ["north", "south"]}
+    with pm.Model(coords=coords):
+        u, v = pm.Normal("u", dims="person"), pm.Normal("v", dims="group")
+        pm.Normal("y", u + v[group], 1, observed=y, dims="person")
+        steps = [
+            pmdp.DPPenalty([u], **kwargs),
+            pmdp.DPHMC([v], clip_grad=1, n_leapfrog=2, **kwargs),
+        ]
+        quiet = {"cores": 1, "progressbar": False, "quiet": True, "discard_tuned_samples": False}
+        return pmdp.sample(20, tune=5, step=steps, random_seed=3, **quiet)
+
+
+def test_the_same_of_two_steps_and_of_one_value_a_record(monkeypatch):
+    rng, transcript = np.random.default_rng(0), []
+    group = rng.integers(0, 2, size=(2, 30))
+    with monkeypatch.context() as patch:
+        first = run_of_two_steps(rng.normal(size=30), group[0], recorder(transcript), patch)
+    with monkeypatch.context() as patch:
+        ugly = 100 * rng.normal(size=30)
+        second = run_of_two_steps(ugly, group[1], player(transcript), patch)
+    assert float(first.sample_stats["accepted"].mean()) > 0
+    assert first.identical(second)
+
+
 def watch_pilot(model, release, monkeypatch, caplog, **kwargs):
     """Everything a bystander sees of a pilot, what it asks to be simulated included."""
     asked = []
