@@ -18,6 +18,7 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedIncSubtensor
 from pytensor.tensor.type import TensorType
 
@@ -172,7 +173,8 @@ def refuse_other_data(
     check = _Arrays(model, records, [named[name] for name in public])
     if not all(rv.name in public for rv in model.observed_RVs):
         written = [graph for rv in model.observed_RVs for graph in as_written(rv)]
-        for leaf in array_leaves([logp, *written], set(model.basic_RVs)):
+        lengths = _lengths([logp, *written])
+        for leaf in array_leaves([logp, *written], lengths | set(model.basic_RVs)):
             if leaf not in records and check.n_records not in leaf_value(leaf).shape:
                 check.refuse(leaf, "likelihood", None)
     for rv in [*model.free_RVs, *model.potentials]:
@@ -180,14 +182,23 @@ def refuse_other_data(
         others = set(model.free_RVs) - {rv}
         if any(var in model.observed_RVs for var in ancestors([rv], others)):
             raise ValueError(f"The {what} depends on an observed variable: {_INSTEAD}")
-        for leaf in array_leaves([rv, *as_written(rv)], others):
-            check.refuse(leaf, what, rv)
+        graphs = [rv, *as_written(rv)]
+        by_value = set(array_leaves(graphs, others | _lengths(graphs)))
+        for leaf in array_leaves(graphs, others):
+            if leaf in by_value or check.n_records in leaf_value(leaf).shape:
+                check.refuse(leaf, what, rv)
 
 
 _INSTEAD = (
     "write its part of the likelihood as an observed variable, pm.CustomDist(..., observed=...), "
     "with one row for each record."
 )
+
+
+def _lengths(graphs: Sequence[Variable]) -> set[Variable]:
+    """Find where no more than an array's lengths is used, as by named dimensions."""
+    made = (var for var in ancestors(graphs) if var.owner is not None)
+    return {var for var in made if isinstance(var.owner.op, Shape | Shape_i)}
 
 
 class _Arrays:
@@ -197,15 +208,18 @@ class _Arrays:
         self, model: pm.Model, records: Sequence[Variable], public: Sequence[Variable]
     ) -> None:
         self.n_records = count_records(model)
-        inner = [graph for var in public for graph in (var, *as_written(var))]
-        self._public = [leaf_value(leaf) for leaf in array_leaves(inner, set(model.free_RVs))]
+        self._public = [
+            leaf_value(leaf)
+            for var in public
+            for leaf in array_leaves([var, *as_written(var)], set(model.free_RVs) - {var})
+            if var not in model.observed_RVs or self.n_records not in leaf_value(leaf).shape
+        ]
         #: lengths of what hyperparameters are about
         self._lengths = {1}
         for record in records:
             self._lengths.update(n for n in leaf_value(record).shape if n != self.n_records)
-        for rv in model.free_RVs:
-            for var in (rv, model.rvs_to_values[rv]):
-                self._lengths.update(n for n in var.type.shape if n is not None)
+        for shape in model.eval_rv_shapes().values():
+            self._lengths.update(shape)
 
     def refuse(self, leaf: Variable, what: str, rv: Variable | None) -> None:
         """Refuse data containers, and arrays with an axis that no parameter has."""

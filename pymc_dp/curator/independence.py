@@ -13,6 +13,13 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.basic import Alloc, ARange, Eye
+from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.reshape import SplitDims
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, indices_from_subtensor
 
 from pymc_dp.curator.confidential import as_written, record_arrays
 from pymc_dp.graph.additivity import (
@@ -51,7 +58,13 @@ def refuse_mixed_records(
     independent_records : bool
         The user vouches for operations that are not known here.
     """
-    form = _refuse_mixed(names, logp, dict(zip(rows, axes, strict=True)), independent_records)
+    known = dict(zip(rows, axes, strict=True))
+    form = _refuse_mixed(names, logp, known, independent_records)
+    if uses_number_of_records(logp, known):
+        raise ValueError(
+            f"The log-likelihood of {names} changes with the number of records, which one record "
+            "more or less would change for all: write a number that is public in its place."
+        )
     if form is not None and form.axis != 0:
         raise ValueError(_MIXED.format(names=names, reason="records are along another axis"))
 
@@ -83,6 +96,64 @@ def _refuse_mixed(
     return form
 
 
+def uses_number_of_records(logp: Variable, axes: dict[Variable, int]) -> bool:
+    """Whether the length of the record axis enters as a number, not as a length."""
+    try:
+        forms: dict[Variable, Any] = per_record_forms(logp, axes, vouched=True)
+    except NotAdditiveError:
+        return False  # vouched for, and not to be read
+    first, axis = next(iter(axes.items()))
+    n_records = first.type.shape[axis]
+    lengths: set[Variable] = set()  # all of an array's
+    numbers: set[Variable] = set()  # made of the records'
+    for node in FunctionGraph(outputs=[logp], clone=False).toposort():
+        inputs = [var for i, var in enumerate(node.inputs) if not _is_length(node.op, i)]
+        if isinstance(node.op, Shape) and node.inputs[0] in forms:
+            lengths.add(node.outputs[0])
+        elif isinstance(node.op, Shape_i):
+            if node.inputs[0] in forms and forms[node.inputs[0]].axis == node.op.i:
+                numbers.add(node.outputs[0])
+        elif isinstance(node.op, Elemwise) and set(inputs) <= lengths:
+            lengths.add(node.outputs[0])  # a cast
+        elif isinstance(node.op, Subtensor) and inputs[0] in lengths:
+            numbers.update(node.outputs if _is_record_length(node, forms) else [])
+        elif not (lengths | numbers).isdisjoint(inputs) or _counts(node, forms, n_records):
+            numbers.update(node.outputs)
+    return logp in numbers
+
+
+def _counts(node: Any, forms: dict[Variable, Any], n_records: int) -> bool:
+    """Whether as many entries as there are records, which are not theirs, become one."""
+    reduced = node.inputs[0]
+    if not isinstance(node.op, CAReduce) or reduced in forms:
+        return False
+    over = range(reduced.type.ndim) if node.op.axis is None else node.op.axis
+    made = (var.owner.op for var in ancestors([reduced]) if var.owner is not None)
+    is_long = any(reduced.type.shape[axis] in (None, n_records) for axis in over)
+    return is_long and any(isinstance(op, Alloc | ARange | Eye) for op in made)
+
+
+def _is_length(op: Any, place: int) -> bool:
+    """Whether an operation's input is but the length of what it makes."""
+    if isinstance(op, Alloc | Reshape | SpecifyShape | SplitDims):
+        return place > 0
+    if isinstance(op, Shape | Shape_i | Subtensor | AdvancedSubtensor):
+        return isinstance(op, Shape | Shape_i) or place > 0
+    return isinstance(op, ARange | Eye)
+
+
+def _is_record_length(node: Any, forms: dict[Variable, Any]) -> bool:
+    """Whether what is taken from an array's lengths is, or may be, that of the record axis."""
+    vector = node.inputs[0]
+    while not isinstance(vector.owner.op, Shape):
+        vector = vector.owner.inputs[0]
+    array = vector.owner.inputs[0]
+    entry: Any = indices_from_subtensor(node.inputs[1:], node.op.idx_list)[0]
+    if not isinstance(getattr(entry, "data", None), int | np.integer | np.ndarray):
+        return True
+    return int(entry.data) % array.type.ndim == forms[array].axis
+
+
 def refuse_mixed_constants(
     model: pm.Model, n_records: int, public: Collection[str], independent_records: bool
 ) -> None:
@@ -91,8 +162,6 @@ def refuse_mixed_constants(
     PyMC has computed such constants by the time there is a log-likelihood.
     """
     for rv in model.observed_RVs:
-        if rv.name in public:
-            continue
         others = {other: 0 for other in model.observed_RVs if other is not rv}
         for graph in as_written(rv):
             sources, axes = record_arrays(graph, model, n_records, public)
@@ -210,9 +279,9 @@ def _extreme_records(data: Sequence[NDArray[Any]]) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def with_lengths(sources: Sequence[Variable], values: Sequence[NDArray[Any]]) -> list[Variable]:
+def with_lengths(sources: Sequence[Variable], shapes: Sequence[tuple[int, ...]]) -> list[Variable]:
     """Make inputs in place of arrays, which know their lengths."""
     return [
-        pt.tensor(dtype=source.type.dtype, shape=value.shape)
-        for source, value in zip(sources, values, strict=True)
+        pt.tensor(dtype=source.type.dtype, shape=shape)
+        for source, shape in zip(sources, shapes, strict=True)
     ]

@@ -85,7 +85,7 @@ class RecordLikelihood:
             refuse_hidden_records(model, total, self.n_records)
         vouched = independent_records or not confidential
         refuse_mixed_constants(model, self.n_records, public_data, vouched)
-        _refuse_mixed(self, total, vouched)
+        _refuse_mixed(self, total, space, vouched)
         self.moves_with = space.coordinates(
             [value for value in space.values if value in set(ancestors([total]))]
         )
@@ -226,10 +226,14 @@ def is_public(variable: Variable, model: pm.Model) -> bool:
     return True
 
 
-def _refuse_mixed(likelihood: RecordLikelihood, total: Variable, vouched: bool) -> None:
+def _refuse_mixed(
+    likelihood: RecordLikelihood, total: Variable, space: FlatSpace, vouched: bool
+) -> None:
+    """Read the graph with all lengths written into it, by which axes can be told apart."""
     sources = likelihood._sources
-    rows = with_lengths(sources, [leaf_value(source) for source in sources])
-    logp = rebuilt(total, dict(zip(sources, rows, strict=True)))
+    rows = with_lengths(sources, [leaf_value(source).shape for source in sources])
+    values = with_lengths(space.values, space.shapes)
+    logp = rebuilt(total, dict(zip([*sources, *space.values], [*rows, *values], strict=True)))
     refuse_mixed_records(likelihood.names, logp, rows, likelihood.axes, vouched)
 
 

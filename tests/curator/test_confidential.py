@@ -219,6 +219,14 @@ def test_hyperparameters_may_be_arrays():
     assert likelihood_of(build).n_records == N
 
 
+def test_a_dimension_may_have_the_length_of_a_data_container():
+    def build():
+        pm.Data("levels", [10.0, 20.0, 30.0, 40.0, 50.0], dims="level")
+        outcome(pm.Normal("a", 0, 1, dims="level")[FLAG])
+
+    assert likelihood_of(build).n_records == N
+
+
 def test_names_of_public_data_must_exist():
     with pytest.raises(ValueError, match=r"\['nods'\]"):
         likelihood_of(quadrature, public_data=["nods"])

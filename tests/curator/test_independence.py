@@ -128,6 +128,19 @@ def basis_functions():
     normal(hinges @ coefficients(6))
 
 
+def named_dimensions():
+    with pm.modelcontext(None) as model:
+        model.add_coords({"group": range(6), "obs": range(N), "covariate": range(3)})
+    gamma = pm.Normal("gamma", shape=2)
+    about_groups = np.arange(12.0).reshape(6, 2)
+    a = pm.Normal("a", about_groups @ gamma + np.arange(6.0), 1, dims="group")
+    b = pm.Normal("b", 0, 1, dims="covariate")
+    w = pm.Dirichlet("w", np.arange(1.0, 7.0), dims="group")
+    x = pm.Data("X", X, dims=("obs", "covariate"))
+    mean = pm.Deterministic("mean", (a + w)[pm.Data("g", GROUP, dims="obs")] + x @ b, dims="obs")
+    pm.Normal("y", mean, 1, observed=pm.Data("Y", Y, dims="obs"), dims="obs")
+
+
 APART = {
     "group index": lambda: normal(coefficients(4)[pm.Data("g", GROUP)]),
     "crossed groups": lambda: normal(coefficients(4, 2)[GROUP, FLAG]),
@@ -184,6 +197,7 @@ APART = {
         two_observed_variables,
         stacked_intercept,
         basis_functions,
+        named_dimensions,
     )
 }
 
@@ -378,6 +392,32 @@ def test_every_step_and_the_pilot_take_what_is_vouched_for(step):
         with pytest.raises(ValueError, match="independent_records"):
             pmdp.pilot(pmdp.PrivacyBudget(1, 1e-6), lambda values: None)
         assert step(independent_records=True, **settings).likelihood.n_records == N
+
+
+COUNTING = {
+    "length": of(x_data, lambda x: x / x.shape[0]),
+    "size": of(x_data, lambda x: x / x.size),
+    "square root": of(x_data, lambda x: x / pt.sqrt(x.shape[0])),
+    "places": of(x_data, lambda x: x + pt.arange(x.shape[0]) / x.shape[0]),
+    "sum of ones": of(x_data, lambda x: x / pt.ones(x.shape[0]).sum()),
+    "last place": of(x_data, lambda x: x / pt.arange(x.shape[0]).max()),
+}
+
+
+@pytest.mark.parametrize("name", COUNTING)
+def test_the_number_of_records_does_not_enter_as_a_number(name):
+    # one record more or less would change all rows
+    with pytest.raises(ValueError, match="changes with the number of records"):
+        likelihood_of(COUNTING[name])
+
+
+def test_lengths_may_be_those_of_the_records():
+    def build():
+        x = pm.Data("X", X)
+        ones = pt.ones((x.shape[0], 2)).sum(1)
+        normal(m() * x.mean(1) * ones + x.shape[1] + coefficients(1)[pt.zeros(N, dtype=int)])
+
+    assert likelihood_of(build).n_records == N
 
 
 # --- the trial by itself -------------------------------------------------------------------------

@@ -18,6 +18,8 @@ Z = np.random.default_rng(5).normal(size=(N, 4))
 GROUP = np.array([0, 1, 2, 0, 1, 2, 0])
 TRIU = np.triu_indices(D)
 
+ROWS = pt.ones((N, N)) * x[None, :]
+
 ADDITIVE = {
     "sum": x.sum(),
     "mean": x.mean(),
@@ -74,6 +76,8 @@ ADDITIVE = {
     "einsum": pt.einsum("ni,nj->ij", X, X),
     "tensordot": pt.tensordot(X, X, axes=[[0], [0]]),
     "batched product": pt.matmul(pt.stack([X, 2 * X]).transpose(0, 2, 1), X),
+    "a matrix of records from both sides": ROWS @ np.ones((N, 2))
+    + (np.ones((2, N)) @ ROWS).sum(1)[0],
     "outer products": (X[:, :, None] * X[:, None, :]).sum(0),
     "lookup in the record by reshaped counting": X[
         pt.arange(X.shape[0]).reshape((-1, 1)), (k % D)[:, None]
@@ -137,6 +141,14 @@ NOT_ADDITIVE = {
     "masked by records": (pt.as_tensor(Z[:, 0])[x > 0].sum(), "what is in them"),
     "masked records": (x[x > 0].sum(), "what is in them"),
     "places of records": (pt.arange(N)[(x > 0).nonzero()[0]].sum(), "Nonzero"),
+    "columns chosen by records": (pt.zeros((N, K))[:, k].set(1).sum(0), "other records' places"),
+    "columns added to by records": (pt.zeros((N, K))[:, k].inc(x).sum(0), "other records' places"),
+    "one record in all rows": (
+        pt.zeros((N, 2))[:, np.array([0, 1])].set(x[:1, None]).sum(0),
+        "single record",
+    ),
+    "one record in a column": (pt.zeros((N, 2))[:, 0].set(x[:1]).sum(0), "single record"),
+    "a matrix of records times itself": ((ROWS @ ROWS).sum(0), "other records"),
     "diagonal across records": (pt.diagonal(X).sum(), "other records"),
     "sorted rows": (pt.sort(X, axis=0)[0].sum(), "over the records"),
     "split records": (pt.split(x, [3, 4], n_splits=2, axis=0)[0].sum(), "over the records"),

@@ -96,6 +96,7 @@ def _(op: IncSubtensor, node: Node, forms: PerRecordForms, number: TensorVariabl
     if base in forms:
         found.add(forms[base].axis)
     if value in forms:  # the axis of `base` that the record axis of `value` is written to
+        _refuse_spread(node, base, value, forms)
         found.add(kept[forms[value].axis + len(kept) - value.type.ndim])
     rows = [forms[var].rows for var in (base, value) if var in forms]
     axis = found.pop()
@@ -109,11 +110,12 @@ def _(op: AdvancedIncSubtensor, node: Node, forms: PerRecordForms, number: Tenso
     base, value, *flat = node.inputs
     index = _full_index(op, base, flat)
     layout = _layout(index)
-    positions = _record_positions(node, index, layout, forms)
+    positions = {layout.start + p for p in _record_positions(node, index, layout, forms)}
     all_rows = [form.rows for form in forms.values()]
     if not all(same_rows(all_rows[0], rows) for rows in all_rows):
         raise NotAdditiveError(f"{describe(node)} combines different selections of the records")
     if value in forms:  # counted in the axes of what is written to
+        _refuse_spread(node, base, value, forms)
         positions.add(forms[value].axis + layout.ndim - value.type.ndim)
     for axis in range(base.type.ndim):
         if base not in forms or forms[base].axis == axis:
@@ -133,6 +135,12 @@ def _(op: AdvancedIncSubtensor, node: Node, forms: PerRecordForms, number: Tenso
     # a table of counts or sums: each record is added to the cell that its index names
     nothing = pt.zeros((number, *base.shape), dtype=node.outputs[0].dtype)
     return total(nothing[pt.arange(number), index[0]].inc(value), None, number)
+
+
+def _refuse_spread(node: Node, base: Any, value: Any, forms: PerRecordForms) -> None:
+    """Refuse a single record that is written to many places."""
+    if value.type.shape[forms[value].axis] == 1 and 1 not in base.type.shape:
+        raise NotAdditiveError(f"{describe(node)} broadcasts a single record along its axis")
 
 
 class _Layout(NamedTuple):
@@ -182,7 +190,7 @@ def _common_rows(index: Index, arrays: list[int], forms: PerRecordForms) -> Tens
 
 def _counted(entry: Any, length: int | None) -> int | None:
     """Axis along which an index array counts 0, 1, ..., length - 1, one number a slice."""
-    if isinstance(entry, slice) or length is None:
+    if isinstance(entry, slice) or length is None or entry.type.dtype == "bool":
         return None
     lengths = entry.type.shape
     axes = [axis for axis, static in enumerate(lengths) if static != 1]

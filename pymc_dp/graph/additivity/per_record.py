@@ -213,10 +213,10 @@ def _(op: ExtractDiag, node: Node, forms: PerRecordForms, number: TensorVariable
 def _(op: Dot, node: Node, forms: PerRecordForms, number: TensorVariable) -> Form:
     """Contract the record axis, or keep it (matrices, with batch axes before them or without)."""
     left, right = node.inputs
-    contracted = {left: left.type.ndim - 1, right: right.type.ndim - 2}
-    found = {var: forms[var] for var in (left, right) if var in forms}
-    if all(form.axis == contracted[var] for var, form in found.items()):
-        first, *others = found.values()
+    sides = [(left, left.type.ndim - 1), (right, right.type.ndim - 2)]
+    found = [(forms[var], contracted) for var, contracted in sides if var in forms]
+    if all(form.axis == contracted for form, contracted in found):
+        first, *others = [form for form, _ in found]
         if not all(same_rows(first.rows, form.rows) for form in others):
             raise NotAdditiveError(f"{describe(node)} combines different selections of the records")
         outer = pt.moveaxis(left, -1, 0)[..., None] * pt.moveaxis(right, -2, 0)[..., None, :]
