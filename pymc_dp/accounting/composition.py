@@ -68,7 +68,7 @@ def pure_queries(epsilon: float) -> GaussianQueries:
     A trade-off curve bounds the errors of guessing from which of two neighbours a release came.
     That of an epsilon-private mechanism lies above the lines from (0, 1) over the point where both
     errors are :math:`1 / (1 + e^\epsilon)` to (1, 0), which randomised response attains (Kairouz,
-    Oh & Viswanath 2015; Dong, Roth & Su 2022, Proposition 2.5). That of Gaussian noise with
+    Oh & Viswanath 2015; Dong, Roth & Su 2022, section 2). That of Gaussian noise with
     multiplier :math:`1/m`, :math:`\Phi(\Phi^{-1}(1 - \alpha) - m)`, is convex and, with
     :math:`m = 2 \Phi^{-1}(e^\epsilon / (1 + e^\epsilon))`, passes through the same three points,
     so lies below these lines. Such curves compose as Gaussian noise does (the same paper, Theorem

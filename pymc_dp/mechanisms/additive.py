@@ -90,10 +90,12 @@ class AdditiveNoise(Mechanism):
         if high is None:
             return self._log_above(from_statistic(low), mirror)
         u, v = from_statistic(low), from_statistic(high)
-        upper = _log_diff(self._tail(u), self._tail(v))
-        lower = _log_diff(self._tail(mirror - v), self._tail(mirror - u))
-        middle = pt.log1p(-pt.exp(self._tail(v)) - pt.exp(self._tail(mirror - u)))
-        inside = pt.switch(u > 0, upper, pt.switch(v <= mirror, lower, middle))
+        left = u + v < mirror  # the noise is symmetric: turn the interval to the right
+        start, end = pt.switch(left, mirror - v, u), pt.switch(left, mirror - u, v)
+        beyond = start > 0
+        first, second = self._tail(pt.switch(beyond, start, mirror - start)), self._tail(end)
+        outside = pt.switch(beyond, 0.5, pt.exp(first) + pt.exp(second))
+        inside = pt.switch(beyond, _log_diff(first, second), pt.log1p(-outside))
         return pt.switch(u < v, inside, -np.inf)
 
     def _tail(self, x: TensorVariable) -> TensorVariable:
@@ -102,7 +104,8 @@ class AdditiveNoise(Mechanism):
 
     def _log_above(self, x: TensorVariable, mirror: float) -> TensorVariable:
         """Log P(noise >= x) for any x."""
-        return pt.switch(x >= 0, self._tail(x), pt.log1p(-pt.exp(self._tail(mirror - x))))
+        tail = self._tail(pt.switch(x >= 0, x, mirror - x))
+        return pt.switch(x >= 0, tail, pt.log1p(-pt.exp(tail)))
 
     def noised(self, value: NDArray) -> NDArray:
         """Draw the released value with operating-system entropy.

@@ -18,70 +18,20 @@ from pymc_dp.compat import numba_core_rv_funcify
 from pymc_dp.mechanisms.additive import IntegerNoise
 from pymc_dp.mechanisms.calibration import GaussianCalibration
 from pymc_dp.mechanisms.exact_sampling import discrete_gaussian
-from pymc_dp.mechanisms.gaussian import log_normal_tail
+from pymc_dp.mechanisms.gaussian_sums import (
+    log_interval,
+    log_normaliser,
+    log_tail,
+    symbolic_log_sum,
+)
 
 __all__ = ["DiscreteGaussian"]
-
-#: from here on tails come from the Euler-Maclaurin series, below from a sum
-_LARGE_SIGMA = 20.0
 
 
 @numba.njit
 def _log_density(released: float, statistic: float, sigma: float) -> float:
     z = (released - statistic) / sigma
     return -0.5 * z * z
-
-
-@numba.njit
-def log_normaliser(sigma: float) -> float:
-    r"""Log of :math:`\sum_k \exp(-k^2 / 2\sigma^2)`, to machine precision.
-
-    Both series are of the same theta function, which Poisson's summation formula turns into each
-    other: the sum itself for small sigma,
-    :math:`\sigma\sqrt{2\pi}\,(1 + 2\sum_{j \ge 1} \exp(-2\pi^2\sigma^2 j^2))` for large.
-    """
-    rate, factor = (0.5 / sigma**2, 0.0)
-    if sigma > 0.4:  # where both exponents are near pi
-        rate, factor = 2 * np.pi**2 * sigma**2, np.log(sigma) + 0.5 * np.log(2 * np.pi)
-    rest = 0.0
-    for j in range(1, 7):
-        rest += np.exp(-rate * j * j)
-    return factor + np.log1p(2 * rest)
-
-
-@numba.njit
-def _midpoint_corrections(m: Any, sigma: Any) -> Any:
-    """Euler-Maclaurin terms of a sum over midpoints from m on, over the density at m.
-
-    The integral's corrections are f'/24 - 7 f'''/5760 + 31 f'''''/967680 at m.
-    """
-    y, v = m / sigma**2, 1 / sigma**2
-    third = y * y * y - 3 * y * v
-    fifth = y**5 - 10 * y**3 * v + 15 * y * v * v
-    return -y / 24 + 7 * third / 5760 - 31 * fifth / 967680
-
-
-@numba.njit
-def _log_tail(x: float, sigma: float) -> float:
-    if x == np.inf:
-        return -np.inf
-    if sigma >= _LARGE_SIGMA:
-        m = x - 0.5
-        log_f = -0.5 * (m / sigma) ** 2
-        area = (
-            log_normal_tail(abs(m), sigma)
-            if m >= 0
-            else np.log1p(-np.exp(log_normal_tail(-m, sigma)))
-        )
-        area += np.log(sigma) + 0.5 * np.log(2 * np.pi)
-        total = np.exp(area - log_f) + _midpoint_corrections(m, sigma)
-        return log_f + np.log(total) - log_normaliser(sigma)
-    total, term, j = 1.0, 1.0, 0.0
-    while term > 1e-18 * total:
-        j += 1.0
-        term = np.exp(-j * (2 * x + j) / (2 * sigma**2))
-        total += term
-    return -0.5 * (x / sigma) ** 2 + np.log(total) - log_normaliser(sigma)
 
 
 @numba.njit
@@ -159,7 +109,8 @@ class DiscreteGaussian(GaussianCalibration, IntegerNoise):
     """
 
     log_density = staticmethod(_log_density)
-    log_tail = staticmethod(_log_tail)
+    log_tail = staticmethod(log_tail)
+    compiled_interval = staticmethod(log_interval)
     opendp_maker = "make_gaussian"
 
     @staticmethod
@@ -198,15 +149,8 @@ class DiscreteGaussian(GaussianCalibration, IntegerNoise):
         return rng, pt.round(statistic).astype("int64") + k
 
     def symbolic_log_tail(self, x: TensorVariable) -> TensorVariable:
-        """Sum from x on for small sigma, Euler-Maclaurin series for large; as the compiled one."""
-        sigma = self.noise
-        j = np.arange(np.ceil(9 * min(float(sigma.max()), _LARGE_SIGMA)) + 2)
-        exponents = -j * (2 * x[..., None] + j) / (2 * np.expand_dims(sigma, -1) ** 2)
-        log_sum = -0.5 * (x / sigma) ** 2 + pt.log(pt.exp(exponents).sum(axis=-1))
-        m = x - 0.5
-        area = np.sqrt(np.pi / 2) * sigma * pt.erfcx(m / (np.sqrt(2) * sigma))
-        series = -0.5 * (m / sigma) ** 2 + pt.log(area + _midpoint_corrections.py_func(m, sigma))
-        return pt.switch(sigma < _LARGE_SIGMA, log_sum, series) - self._log_normaliser
+        """Log of the sum of exp(-k^2 / (2 sigma^2)) from x on, normalised."""
+        return symbolic_log_sum(x, self.noise) - self._log_normaliser
 
     def noisy(self, value: NDArray, noise: NDArray[np.float64]) -> NDArray[np.int64]:
         """Add noise drawn exactly (Canonne, Kamath & Steinke 2020, Algorithm 3)."""

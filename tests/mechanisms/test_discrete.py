@@ -9,7 +9,9 @@ from pytensor.tensor.random.type import random_generator_type
 from scipy import stats
 
 import pymc_dp as pmdp
+from pymc_dp.mechanisms import gaussian_sums
 from pymc_dp.mechanisms.exact_sampling import discrete_gaussian, discrete_laplace
+from pymc_dp.mechanisms.gaussian_sums import symbolic_log_sum
 from tests.mechanisms.chi_square import assert_follows, evaluate
 
 MECHANISMS = [
@@ -69,6 +71,48 @@ def test_tail_of_a_large_discrete_gaussian(sigma):
         expected = log_p[0] + np.log(np.exp(log_p - log_p[0]).sum())
         found = pmdp.DiscreteGaussian(sigma=sigma).log_tail(x, sigma)
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("sigma", [0.2, 0.7, 1.7, 2.9, 3.1, 8.0, 19.0, 60.0])
+def test_tails_and_intervals_in_high_precision(sigma):
+    # where one form takes over from the other, and far out, to 1e-11 of the probability
+    mp = pytest.importorskip("mpmath")
+    ends = {int(z * sigma) for z in (0, 0.5, 1, 3, 8, 20, 38)}
+    ends |= {int(y * sigma**2) + 1 for y in (0, 0.6, 0.99, 1, 2, 40)}
+    ends = [float(x) for x in sorted(ends) if x / sigma < 500]
+    symbolic = evaluate(symbolic_log_sum(pt.as_tensor(np.array(ends)), np.asarray(sigma)))
+    with mp.workdps(30):
+        rate = -1 / (2 * mp.mpf(sigma) ** 2)
+
+        def log_sum(first, last):
+            total = mp.mpf(0)
+            for k in range(int(first), int(last)):
+                term = mp.exp(rate * k**2)
+                total += term
+                if k > 0 and term < total * mp.mpf(10) ** -25:
+                    break
+            return mp.log(total)
+
+        whole = mp.log(1 + 2 * mp.exp(log_sum(1, 10**6)))
+        for x, found in zip(ends, symbolic, strict=True):
+            exact = log_sum(x, 10**9)
+            allowed = 1e-11 + 1e-15 * abs(float(exact))
+            assert abs(found - exact) < allowed
+            assert abs(gaussian_sums.log_tail(x, sigma) - (exact - whole)) < allowed
+        for low, high in [(0, 1), (-3, 40), (-40, 3), (-9, -4), (ends[3], ends[3] + 70)]:
+            exact = log_sum(low, high) - whole
+            found = gaussian_sums.log_interval(float(low), float(high), 0.0, sigma)
+            assert abs(found - exact) < 1e-11 + 1e-15 * abs(float(exact))
+
+
+@pytest.mark.parametrize("sigma", [0.7, 8.0])
+def test_unbounded_intervals(sigma):
+    inf = np.inf
+    assert gaussian_sums.log_interval(-inf, inf, 3.0, sigma) == 0
+    for bound in (-60.0, 0.0, 1.0, 60.0):
+        below = gaussian_sums.log_interval(-inf, bound, 3.0, sigma)
+        above = gaussian_sums.log_interval(bound, inf, 3.0, sigma)
+        assert np.logaddexp(below, above) == pytest.approx(0, abs=1e-14)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
