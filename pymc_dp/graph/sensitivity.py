@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,7 @@ from pymc_dp.analyst.records import small_support
 from pymc_dp.graph.intervals import ONCE, UnboundedError, bounds, unknowns
 from pymc_dp.mechanisms import Mechanism, PrivacyWarning
 
-__all__ = ["Sensitivity", "check_declared", "derive_sensitivity"]
+__all__ = ["Sensitivity", "check_declared", "derive_sensitivities", "derive_sensitivity"]
 
 #: how many different records are enumerated at the most
 _MOST_RECORDS = 1500
@@ -97,16 +98,37 @@ def derive_sensitivity(
     Sensitivity or str
         The reason where it cannot be derived.
     """
+    return derive_sensitivities(contributions, records, (relation,))[0]
+
+
+def derive_sensitivities(
+    contributions: TensorVariable,
+    records: list[TensorVariable],
+    relations: Sequence[str] = ("replace", "add_remove"),
+) -> list[Sensitivity | str]:
+    """Return the same for several kinds of neighbours, the contributions looked at once."""
     if unknown := unknowns(contributions, records):
-        return f"it depends on {', '.join(map(repr, unknown))} besides the records"
+        names = ", ".join(map(repr, unknown))
+        return [f"it depends on {names} besides the records"] * len(relations)
     flat = contributions.reshape((contributions.shape[0], -1)).astype("float64")
     rows = _all_contributions(flat, records)
     if rows is not None:
-        return _from_rows(rows, relation)
+        return [_from_rows(rows, relation) for relation in relations]
     try:
-        lower, upper, attained, separate = bounds(flat, records)
+        found = bounds(flat, records)
     except UnboundedError as err:
-        return str(err)
+        return [str(err)] * len(relations)
+    return [_from_bounds(*found, relation) for relation in relations]
+
+
+def _from_bounds(
+    lower: NDArray[np.float64],
+    upper: NDArray[np.float64],
+    attained: bool,
+    separate: bool,
+    relation: str,
+) -> Sensitivity | str:
+    """Sensitivity from the range of what each record adds, of shape (records, components)."""
     by_row = upper - lower if relation == "replace" else np.maximum(np.abs(lower), np.abs(upper))
     l1, l2 = by_row.sum(axis=1).max(), np.sqrt((by_row**2).sum(axis=1)).max()
     if not np.isfinite(l1):

@@ -210,3 +210,19 @@ def test_bad_input(build, message):
 def test_a_mechanism_is_needed():
     with pytest.raises(TypeError, match=r"pmdp\.Laplace\(scale=10\)"):
         bad_model(lambda mu: pmdp.Privatized("s", pm.Normal("x", mu, 1, shape=3).sum(), 10))
+
+
+def test_a_density_of_nothing_but_release_and_statistic():
+    def build(used):
+        pmdp.Privatized(
+            "s",
+            pm.Normal("x", 0, 1, shape=3).sum(),
+            pmdp.CustomMechanism(logp=lambda r, s: -abs(r - s) / used, shape=()),
+            observed=1.0,
+        )
+
+    with pytest.raises(ValueError, match="density of 's' uses 'mu' besides"):
+        bad_model(lambda mu: build(pt.exp(mu)))
+    with pytest.raises(ValueError, match=r"density of 's' uses 'scale' besides.*plain arrays"):
+        bad_model(lambda mu: build(pm.Data("scale", 2.0)))
+    bad_model(lambda mu: build(np.float64(2.0)))
