@@ -15,7 +15,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.record_gibbs.interweave import interweaving_plan
-from pymc_dp.analyst.record_gibbs.parameters import describe_update
+from pymc_dp.analyst.record_gibbs.parameters import describe_updates
 from pymc_dp.analyst.record_gibbs.step import RecordGibbs
 from pymc_dp.analyst.records import RecordBlock, form_of_statistic, length_of, record_variables
 from pymc_dp.analyst.regression.conjugate_priors import describe_statistics
@@ -27,7 +27,7 @@ from pymc_dp.analyst.regression.normal_x.wishart import CrossProductRV, GramRV
 from pymc_dp.analyst.release import Release, releases
 from pymc_dp.compat import assign_step_methods
 from pymc_dp.graph.additivity import Additive, PerRecord, direct_inputs
-from pymc_dp.graph.sensitivity import Sensitivity, check_declared, derive_sensitivity
+from pymc_dp.graph.sensitivity import Sensitivity, check_declared, derive_sensitivities
 from pymc_dp.mechanisms import Mechanism
 
 __all__ = ["ExplainedRelease", "Explanation", "explain"]
@@ -192,13 +192,12 @@ def explain(model: pm.Model | None = None) -> Explanation:
     records = record_variables(model)
     taken = [rv for rv, step in step_of.items() if step is RecordGibbs]
     own = [rv for rv in taken if blocks and rv not in records]
-    start = model.initial_point() if own else {}
     return Explanation(
         records={str(rv.name): length_of(rv) for rv in records},
         releases=_explained_releases(model, blocks),
         other_terms={block.names: list(block.terms) for block in blocks if block.terms},
         steps={str(rv.name): step.__name__ for rv, step in step_of.items()},
-        updates={str(rv.name): describe_update(model, rv, start) for rv in own},
+        updates=describe_updates(model, own),
         interweaving={
             ", ".join(str(rv.name) for rv in block.records): _interweaving(model, block)
             for block in blocks
@@ -277,13 +276,14 @@ def _explained(
 ) -> ExplainedRelease:
     check_declared(release.name, release.mechanism, contribution, records)
     noise = None if release.mechanism.norm is None else release.mechanism.noise
+    replace, add_remove = derive_sensitivities(contribution, records, noise=noise)
     return ExplainedRelease(
         name=release.name,
         mechanism=release.mechanism,
         records=[str(rv.name) for rv in direct_inputs([contribution], records)],
         adds=_text(contribution, set(model.basic_RVs)),
-        sensitivity=derive_sensitivity(contribution, records, noise=noise),
-        add_remove=derive_sensitivity(contribution, records, "add_remove", noise),
+        sensitivity=replace,
+        add_remove=add_remove,
     )
 
 

@@ -11,7 +11,8 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 from pymc.vartypes import discrete_types
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.variable import TensorVariable
 
@@ -94,6 +95,7 @@ def Privatized(  # noqa: N802  (a distribution to its users, who write pm.Normal
         observed = _checked_release(name, observed, mechanism, shape)
 
     rv = PrivatizedRV.rv_op(statistic.astype("float64"), mechanism)
+    _check_density_is_closed(name, mechanism, rv, model)
     dims = (dims,) if isinstance(dims, str) else dims
     rv = model.register_rv(rv, name, observed=observed, dims=dims)
     _check_statistic(name, statistic, mechanism, observed, model)
@@ -149,6 +151,27 @@ def _check_reaches_latents(name: str, statistic: TensorVariable, model: pm.Model
         f"No record variable reaches the statistic of {name!r}. Compute it from a random variable "
         f'of the model, e.g. x = pm.Normal("x", mu, 1, shape=n), then '
         f'pmdp.Privatized("{name}", pmdp.clamp(x, lower, upper).sum(), ...).'
+    )
+
+
+def _check_density_is_closed(
+    name: str, mechanism: Mechanism, rv: TensorVariable, model: pm.Model
+) -> None:
+    """Refuse a user's density that uses variables which the graph does not know of.
+
+    PyMC could not replace them, by their values or by those of a copy of the model.
+    """
+    if mechanism.elementwise:  # its parameters are arrays
+        return
+    given = [rv.type(), rv.owner.inputs[1].type()]
+    density = mechanism.logp(*given)
+    if all(var in given or isinstance(var, Constant) for var in graph_inputs([density])):
+        return
+    known = direct_inputs([density], model.named_vars.values())
+    names = ", ".join(repr(var.name) for var in known) or "variables"
+    raise ValueError(
+        f"The density of {name!r} uses {names} besides the released value and the statistic. Write "
+        "public numbers in it as plain arrays, and make what is latent part of the statistic."
     )
 
 

@@ -232,7 +232,7 @@ def _refuse_mixed(
     """Read the graph with all lengths written into it, by which axes can be told apart."""
     sources = likelihood._sources
     rows = with_lengths(sources, [leaf_value(source).shape for source in sources])
-    values = with_lengths(space.values, space.shapes)
+    values = with_lengths(space.values, list(space.shapes.values()))
     logp = rebuilt(total, dict(zip([*sources, *space.values], [*rows, *values], strict=True)))
     refuse_mixed_records(likelihood.names, logp, rows, likelihood.axes, vouched)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from pymc_dp.analyst.records import small_support
 from pymc_dp.graph.intervals import ONCE, UnboundedError, bounds, rows_are_alike, unknowns
 from pymc_dp.mechanisms import Guarantee, Mechanism, PrivacyWarning
 
-__all__ = ["Sensitivity", "check_declared", "derive_sensitivity"]
+__all__ = ["Sensitivity", "check_declared", "derive_sensitivities", "derive_sensitivity"]
 
 #: how many different records are enumerated at the most
 _MOST_RECORDS = 1500
@@ -108,8 +109,19 @@ def derive_sensitivity(
     Sensitivity or str
         The reason where it cannot be derived.
     """
+    return derive_sensitivities(contributions, records, (relation,), noise)[0]
+
+
+def derive_sensitivities(
+    contributions: TensorVariable,
+    records: list[TensorVariable],
+    relations: Sequence[str] = ("replace", "add_remove"),
+    noise: NDArray[np.float64] | None = None,
+) -> list[Sensitivity | str]:
+    """Return the same for several kinds of neighbours, the contributions looked at once."""
     if unknown := unknowns(contributions, records):
-        return f"it depends on {', '.join(map(repr, unknown))} besides the records"
+        names = ", ".join(map(repr, unknown))
+        return [f"it depends on {names} besides the records"] * len(relations)
     alike = rows_are_alike(contributions, records) and None not in contributions.type.shape
     width = int(np.prod(contributions.type.shape[1:])) if alike else -1
     n = -1 if alike else contributions.shape[0]
@@ -117,11 +129,23 @@ def derive_sensitivity(
     noise = None if noise is None else _of_components(noise, contributions)
     rows = _all_contributions(flat, records, alike)
     if rows is not None:
-        return _from_rows(rows, relation, noise)
+        return [_from_rows(rows, relation, noise) for relation in relations]
     try:
-        lower, upper, attained, separate = bounds(flat, records, rows=1 if alike else None)
+        found = bounds(flat, records, rows=1 if alike else None)
     except UnboundedError as err:
-        return str(err)
+        return [str(err)] * len(relations)
+    return [_from_bounds(*found, relation, noise) for relation in relations]
+
+
+def _from_bounds(
+    lower: NDArray[np.float64],
+    upper: NDArray[np.float64],
+    attained: bool,
+    separate: bool,
+    relation: str,
+    noise: NDArray[np.float64] | None,
+) -> Sensitivity | str:
+    """Sensitivity from the range of what each record adds, of shape (records, components)."""
     by_row = upper - lower if relation == "replace" else np.maximum(np.abs(lower), np.abs(upper))
     l1, l2 = _norms(by_row)
     if not np.isfinite(l1):

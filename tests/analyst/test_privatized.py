@@ -221,3 +221,19 @@ def test_a_random_number_of_records_is_refused():
         fixed = pm.Data("fixed", np.int64(5))
         y = pm.Normal("y", 0, 1, shape=fixed)
         pmdp.Privatized("s", pmdp.clamp(y, 0, 1).sum(), pmdp.Laplace(scale=1), observed=3.0)
+
+
+def test_a_density_of_nothing_but_release_and_statistic():
+    def build(used):
+        pmdp.Privatized(
+            "s",
+            pm.Normal("x", 0, 1, shape=3).sum(),
+            pmdp.CustomMechanism(logp=lambda r, s: -abs(r - s) / used, shape=()),
+            observed=1.0,
+        )
+
+    with pytest.raises(ValueError, match="density of 's' uses 'mu' besides"):
+        bad_model(lambda mu: build(pt.exp(mu)))
+    with pytest.raises(ValueError, match=r"density of 's' uses 'scale' besides.*plain arrays"):
+        bad_model(lambda mu: build(pm.Data("scale", 2.0)))
+    bad_model(lambda mu: build(np.float64(2.0)))

@@ -34,7 +34,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pymc_dp.compat import make_initial_point_fn
 from pymc_dp.graph.packing import Packing
 
-__all__ = ["MOST_NORMAL", "conjugate_family", "possible_families"]
+__all__ = ["MOST_NORMAL", "arbitrary_points", "conjugate_family", "possible_families"]
 
 #: parameters whose joint normal conditional is drawn at the most: its cost grows with the square
 MOST_NORMAL = 30
@@ -76,7 +76,12 @@ _LINEAR = (
 
 
 def conjugate_family(
-    model: pm.Model, rv: Any, uses: Sequence[Any], packing: Packing, point: PointType
+    model: pm.Model,
+    rv: Any,
+    uses: Sequence[Any],
+    packing: Packing,
+    point: PointType,
+    places: Sequence[PointType] | None = None,
 ) -> tuple[str, tuple[Callable[..., Any], ...]] | None:
     """Family of a parameter's conditional, with the functions that its draw needs.
 
@@ -92,6 +97,8 @@ def conjugate_family(
         Of the block in which it moves.
     point : dict
         A point of the model.
+    places : sequence of dict, optional
+        Points at which the form is looked at; by default made here, from `point`.
 
     Returns
     -------
@@ -127,7 +134,7 @@ def conjugate_family(
         forward = transform.forward(natural, *rv.owner.inputs).ravel()
         [forward] = packing.packed(model.replace_rvs_by_values([forward]), keep=[x])
         functions = (gradient, packing.compiled([x, *inputs[:2]], [forward]))
-    places = [_arbitrary(model, point, seed) for seed in (1, 2)]
+    places = arbitrary_points(model, point) if places is None else places
     arrays = [[p.theta_of(at), p.given_of(at), p.table_of(at)] for p in [packing] for at in places]
     for family in possible_families(rv):
         if all(has_form(family, gradient, tuple(shape), given) for given in arrays):
@@ -191,21 +198,25 @@ def _sign_of_positive(node: Any, rv: Any) -> bool:
     )
 
 
-def _arbitrary(model: pm.Model, point: PointType, seed: int) -> PointType:
-    """Draw a point from the prior; parameters without one stay near where they are."""
+def arbitrary_points(model: pm.Model, point: PointType) -> list[PointType]:
+    """Draw points from the prior; parameters without one stay near where they are."""
+    seeds = (1, 2)
     try:
         draw = make_initial_point_fn(
             model=model, default_strategy="prior", jitter_rvs=set(), return_transformed=True
         )
-        return draw(seed)
+        return [draw(seed) for seed in seeds]
     except NotImplementedError:
-        rng = np.random.default_rng(seed)
-        return {
-            name: value + rng.normal(size=np.shape(value))
-            if np.issubdtype(np.asarray(value).dtype, np.floating)
-            else value
-            for name, value in point.items()
-        }
+        return [_near(point, np.random.default_rng(seed)) for seed in seeds]
+
+
+def _near(point: PointType, rng: np.random.Generator) -> PointType:
+    return {
+        name: value + rng.normal(size=np.shape(value))
+        if np.issubdtype(np.asarray(value).dtype, np.floating)
+        else value
+        for name, value in point.items()
+    }
 
 
 def has_form(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pymc as pm
-from pymc.blocking import PointType
 from pymc.vartypes import continuous_types
 
 from pymc_dp.analyst.privatized import concrete_shape
-from pymc_dp.analyst.record_gibbs.conjugate import MOST_NORMAL, conjugate_family, possible_families
+from pymc_dp.analyst.record_gibbs.conjugate import (
+    MOST_NORMAL,
+    arbitrary_points,
+    conjugate_family,
+    possible_families,
+)
 from pymc_dp.analyst.record_gibbs.conjugate_draws import make_conjugate_draw
 from pymc_dp.analyst.records import is_parent
 from pymc_dp.analyst.release import by_name
@@ -22,7 +27,7 @@ from pymc_dp.numerics.compiled import graph_key
 from pymc_dp.numerics.rounds import Part
 from pymc_dp.numerics.slice import make_slice
 
-__all__ = ["ParameterUpdate", "describe_update", "takes"]
+__all__ = ["ParameterUpdate", "describe_updates", "takes"]
 
 
 #: parameters that are slice sampled one by one; NUTS is better at more of them together
@@ -44,11 +49,17 @@ def takes(model: pm.Model, rv: Any) -> bool:
     return bool(families) or size <= MOST_SLICED
 
 
-def describe_update(model: pm.Model, rv: Any, point: PointType) -> str:
-    """Tell how RecordGibbs moves a parameter, for people."""
-    packing = Packing(model, [rv], [], point, {"mode": "FAST_COMPILE"})
-    found = conjugate_family(model, rv, children(model, rv), packing, point)
-    return "slice sampled" if found is None else f"drawn from its conditional ({found[0]})"
+def describe_updates(model: pm.Model, parameters: Sequence[Any]) -> dict[str, str]:
+    """Tell how RecordGibbs moves parameters, for people."""
+    point = model.initial_point() if parameters else {}
+    places = arbitrary_points(model, point) if parameters else []
+    described = {}
+    for rv in parameters:
+        packing = Packing(model, [rv], [], point, {"mode": "FAST_COMPILE"})
+        found = conjugate_family(model, rv, children(model, rv), packing, point, places)
+        how = "slice sampled" if found is None else f"drawn from its conditional ({found[0]})"
+        described[str(rv.name)] = how
+    return described
 
 
 def children(model: pm.Model, rv: Any) -> list[Any]:

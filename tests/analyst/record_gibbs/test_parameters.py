@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 import pymc_dp as pmdp
-from pymc_dp.analyst.record_gibbs.parameters import describe_update
+from pymc_dp.analyst.record_gibbs.parameters import describe_updates
 from tests.checks import assert_same_distribution
 
 
@@ -104,7 +104,8 @@ def share(name):
 def test_families_that_are_found(build, family):
     with pm.Model() as model:
         build()
-    assert describe_update(model, model["theta"]) == f"drawn from its conditional ({family})"
+    found = describe_updates(model, [model["theta"]])
+    assert found == {"theta": f"drawn from its conditional ({family})"}
     assert pmdp.explain(model).steps["theta"] == "RecordGibbs"
 
 
@@ -132,7 +133,7 @@ def test_families_that_are_found(build, family):
 def test_what_is_not_of_a_family_is_slice_sampled(build):
     with pm.Model() as model:
         build()
-    assert describe_update(model, model["theta"]) == "slice sampled"
+    assert describe_updates(model, [model["theta"]]) == {"theta": "slice sampled"}
 
 
 def test_other_uses_of_a_parameter_count():
@@ -141,7 +142,7 @@ def test_other_uses_of_a_parameter_count():
             theta = pm.Normal("theta", 0, 2)
             release(pm.Normal("x", theta, 1, shape=4))
             extra(theta)
-        return describe_update(model, theta)
+        return describe_updates(model, [theta])["theta"]
 
     found = "drawn from its conditional (normal)"
     assert family(lambda t: pm.Normal("seen", t, 2, observed=[1.0, 2.0])) == found

@@ -22,6 +22,7 @@ from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import StatisticsBloc
 from pymc_dp.analyst.regression.gibbs_ss.parameter_nuts import ParameterNUTS
 from pymc_dp.analyst.release import by_name, releases
 from pymc_dp.compat import dataclass_state
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.types import Array
 
 __all__ = ["GibbsSS"]
@@ -146,7 +147,7 @@ class GibbsSS(BlockedStep):
         if invalid not in ("redraw", "project"):
             raise ValueError(f'invalid must be "redraw" or "project", not {invalid!r}.')
         self.mode, self.invalid = mode, invalid
-        self.blocks = self.plan(vars, model, compile_kwargs)
+        self.blocks = self.plan(vars, model, compile_kwargs or {})
         statistics, parameters = _resolve(vars, model)
         self.vars = [model.rvs_to_values[rv] for rv in [*statistics, *parameters]]
         self.rng = get_random_generator(rng)
@@ -176,9 +177,13 @@ class GibbsSS(BlockedStep):
     def plan(
         vars: Sequence[TensorVariable] | None, model: pm.Model, compile_kwargs: Any = None
     ) -> list[StatisticsBlock]:
-        """Return the latent statistics, or raise what keeps them from being sampled."""
+        """Return the latent statistics, or raise what keeps them from being sampled.
+
+        Without `compile_kwargs` what they need is made to be looked at, not to be fast.
+        """
         statistics, _ = _resolve(vars, model)
-        return [StatisticsBlock(model, s, compile_kwargs) for s in statistics]
+        given = {"mode": ONCE} if compile_kwargs is None else compile_kwargs
+        return [StatisticsBlock(model, s, given) for s in statistics]
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a chain: take its generator, the release as it is now, and new variances."""

@@ -72,7 +72,8 @@ def release(statistics, mechanism=None):
 
 def taken(model):
     """Names of the variables that pm.sample would give to NormalX."""
-    return {rv.name for rv in model.free_RVs if pmdp.NormalX.competence(rv) > 0}
+    with model:
+        return {rv.name for rv in model.free_RVs if pmdp.NormalX.competence(rv) > 0}
 
 
 @pytest.mark.parametrize("intercept", [False, True])
