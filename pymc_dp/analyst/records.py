@@ -7,23 +7,33 @@ from dataclasses import dataclass
 from typing import Any
 
 import pymc as pm
-from pytensor.graph.traversal import ancestors
+from pymc.vartypes import continuous_types
+from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.scalar import basic as ps
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.release import PrivatizedRV, Release, releases
 from pymc_dp.analyst.terms import per_record_term, variable_term
 from pymc_dp.graph.additivity import Additive, NotAdditiveError, PerRecord, direct_inputs, form_of
-from pymc_dp.mechanisms import Mechanism
+from pymc_dp.mechanisms import Gaussian, Mechanism
 
 __all__ = [
     "RecordBlock",
     "is_parent",
     "is_record",
     "mark_records",
+    "moves_by_record",
     "record_blocks",
     "record_variables",
 ]
+
+#: operations on numbers that are flat in parts or jump
+_KINKS = (
+    ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum, ps.Switch, ps.Sign, ps.Floor, ps.Ceil, ps.Trunc,
+    ps.RoundHalfToEven, ps.RoundHalfAwayFromZero, ps.LogicalComparison,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,10 +87,9 @@ def mark_records(
 ) -> tuple[list[TensorVariable], TensorVariable | None]:
     """Mark the variables over whose first axis a statistic sums, so that steps recognise them.
 
-    A statistic that keeps that axis (noise added to every record, or to a vector of parameters) is
-    an ordinary likelihood, left to PyMC's own steps, unless the records have few possible values:
-    these are drawn from their full conditional. One that fails to be a sum is marked too: sampling
-    then explains what breaks it.
+    A statistic that keeps that axis (noise added to every record, or to a vector of parameters) may
+    be an ordinary likelihood, left to PyMC's own steps: :func:`moves_by_record` tells. One that
+    fails to be a sum is marked too: sampling then explains what breaks it.
 
     Returns
     -------
@@ -104,11 +113,37 @@ def mark_records(
         form = None
     local = isinstance(form, PerRecord) and mechanism.elementwise
     for rv in reached:
-        if not local or small_support(rv) is not None:
+        if not local or moves_by_record(rv, statistic, mechanism, model):
             rv.tag.pymc_dp_record = True
             for parent in direct_inputs(rv.owner.inputs, model.basic_RVs):
                 parent.tag.pymc_dp_parent = True
     return reached, form.contributions if isinstance(form, Additive) else None
+
+
+def moves_by_record(
+    rv: TensorVariable, statistic: TensorVariable, mechanism: Mechanism, model: pm.Model
+) -> bool:
+    """Whether records with noise on each are better offered values one by one than moved by NUTS.
+
+    So are counts and categories; clamped records, whose density is flat in parts; and, where the
+    noise has a kink or jumps, records of a population, the parameters of which are latent.
+    Gaussian noise on a smooth function is left to NUTS.
+    """
+    if rv.dtype not in continuous_types or _has_kinks(statistic, rv, model):
+        return True
+    population = direct_inputs(rv.owner.inputs, model.free_RVs)
+    return bool(population) and not isinstance(mechanism, Gaussian)
+
+
+def _has_kinks(statistic: TensorVariable, rv: TensorVariable, model: pm.Model) -> bool:
+    """Whether a statistic clamps, compares or rounds something that a variable enters."""
+    reached: set[Any] = {rv}
+    for node in io_toposort(model.basic_RVs, [statistic]):
+        if any(var in reached for var in node.inputs):
+            reached.update(node.outputs)
+            if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, _KINKS):
+                return True
+    return False
 
 
 def small_support(rv: TensorVariable) -> range | None:

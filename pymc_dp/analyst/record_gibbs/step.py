@@ -16,9 +16,18 @@ from pytensor.tensor.variable import TensorVariable
 from rich.progress import TextColumn
 from rich.table import Column
 
+from pymc_dp.analyst.record_gibbs.compiled_block import CompiledBlock
+from pymc_dp.analyst.record_gibbs.interweave import together
 from pymc_dp.analyst.record_gibbs.parameters import takes
 from pymc_dp.analyst.record_gibbs.rounds import Rounds, Tuning
-from pymc_dp.analyst.records import is_parent, is_record, length_of, record_blocks, record_variables
+from pymc_dp.analyst.records import (
+    RecordBlock,
+    is_parent,
+    is_record,
+    length_of,
+    record_blocks,
+    record_variables,
+)
 from pymc_dp.graph.additivity import NotAdditiveError, direct_inputs
 
 __all__ = ["RecordGibbs"]
@@ -68,8 +77,8 @@ class RecordGibbs(BlockedStep):
         Passed to the compilation of the step's functions.
     interweave : bool
         After each sweep, also move the records' parameters together with the records, the
-        records' residuals held fixed (:mod:`pymc_dp.analyst.record_gibbs.interweave`), where that
-        is possible: see :func:`~pymc_dp.explain`. Without it the sampler slows down under strong privacy.
+        records' residuals held fixed (:mod:`pymc_dp.analyst.record_gibbs.interweave`), where that is possible:
+        see :func:`~pymc_dp.explain`. Without it the sampler slows down under strong privacy.
     rounds : int, optional
         Rounds a draw: sweep over the records, update of the parameters, interweaving. By default
         1, and up to 4 where there are fewer than 300 records, so that rounds cost less than a
@@ -127,26 +136,25 @@ class RecordGibbs(BlockedStep):
         blocks = record_blocks(model, records)
         self.blocks: list[Rounds] = []
         left = list(parameters)
-        for block in blocks:
-            parents = [
-                p for rv in block.records for p in direct_inputs(rv.owner.inputs, model.basic_RVs)
-            ]
+        for group in together(model, blocks):
+            inputs = [inp for block in group for rv in block.records for inp in rv.owner.inputs]
+            parents = direct_inputs(inputs, model.basic_RVs)
             own = [p for p in left if p in parents]
             left = [p for p in left if p not in own]
-            self.blocks.append(Rounds(model, block, own, interweave, point, compile_kwargs or {}))
-            self._check(self.blocks[-1], block, point)
+            self.blocks.append(Rounds(model, group, own, interweave, point, compile_kwargs or {}))
+            for compiled, block in zip(self.blocks[-1].tables, group, strict=True):
+                self._check(compiled, block, point)
         if left:
-            self.blocks.append(Rounds(model, None, left, False, point, compile_kwargs or {}))
+            self.blocks.append(Rounds(model, [], left, False, point, compile_kwargs or {}))
         longest = max([length_of(rv) for rv in records], default=1)
         enough = all(block.reaches for block in self.blocks)
         self.rounds = rounds or (1 if enough else min(4, max(1, 300 // longest)))
         self._start_tuning(tune=True)
 
     @staticmethod
-    def _check(compiled: Rounds, block: Any, point: PointType) -> None:
+    def _check(compiled: CompiledBlock, block: RecordBlock, point: PointType) -> None:
         """Guard against a rule for an operation that does not hold: far above rounding."""
-        assert compiled.records is not None
-        if compiled.records.deviation(point, np.random.default_rng(0)) > 1e-6:
+        if compiled.deviation(point, np.random.default_rng(0)) > 1e-6:
             raise NotAdditiveError(
                 f"Moving one record of {block.names} changes the released statistic by "
                 "something else than that record's contribution. Please report this model; "
@@ -169,8 +177,7 @@ class RecordGibbs(BlockedStep):
         accept, lowest, tables = 0.0, 0.0, 0
         for block, tuning in zip(self.blocks, self.tunings, strict=True):
             point = block.step(point, self.rng, tuning, self.tune, self.rounds)
-            if block.records is not None:
-                share, log_ratio = tuning.report
+            for share, log_ratio in tuning.report.reshape(-1, 2):
                 accept, lowest, tables = accept + share, min(lowest, log_ratio), tables + 1
         accept = accept / tables if tables else math.nan
         return point, [{"accept": accept, "accept_min": math.exp(lowest)}]
