@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pymc as pm
-from pytensor.graph.traversal import ancestors
+from pymc.vartypes import continuous_types
+from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.scalar import basic as ps
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.variable import TensorVariable
 
@@ -15,7 +18,7 @@ from pymc_dp.analyst.release import PrivatizedRV, Release, by_name, releases
 from pymc_dp.analyst.terms import per_record_term, variable_term
 from pymc_dp.graph.additivity import Additive, NotAdditiveError, PerRecord, direct_inputs, form_of
 from pymc_dp.graph.intervals import ONCE
-from pymc_dp.mechanisms import Mechanism
+from pymc_dp.mechanisms import Gaussian, Mechanism
 
 __all__ = [
     "RecordBlock",
@@ -25,6 +28,12 @@ __all__ = [
     "record_blocks",
     "record_variables",
 ]
+
+#: operations on numbers that are flat in parts or jump
+_KINKS = (
+    ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum, ps.Switch, ps.Sign, ps.Floor, ps.Ceil, ps.Trunc,
+    ps.RoundHalfToEven, ps.RoundHalfAwayFromZero, ps.LogicalComparison,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -95,17 +104,46 @@ def form_of_statistic(
 
 
 def sampled_as_records(
-    rv: TensorVariable, form: Additive | PerRecord | None, mechanism: Mechanism
+    rv: TensorVariable,
+    statistic: TensorVariable,
+    form: Additive | PerRecord | None,
+    mechanism: Mechanism,
+    model: pm.Model,
 ) -> bool:
     """Whether a variable that a release uses is for RecordGibbs to sample.
 
     A statistic that keeps the first axis (noise added to every record, or to a vector of
-    parameters) is an ordinary likelihood, left to PyMC's own steps, unless the records have few
-    possible values: these are drawn from their full conditional. What fails to be a sum is for
-    RecordGibbs too, which then explains what breaks it.
+    parameters) may be an ordinary likelihood, left to PyMC's own steps: :func:`moves_by_record`
+    tells. What fails to be a sum is for RecordGibbs too, which then explains what breaks it.
     """
     local = isinstance(form, PerRecord) and mechanism.elementwise
-    return not local or small_support(rv) is not None
+    return not local or moves_by_record(rv, statistic, mechanism, model)
+
+
+def moves_by_record(
+    rv: TensorVariable, statistic: TensorVariable, mechanism: Mechanism, model: pm.Model
+) -> bool:
+    """Whether records with noise on each are better offered values one by one than moved by NUTS.
+
+    So are counts and categories; clamped records, whose density is flat in parts; and, where the
+    noise has a kink or jumps, records of a population, the parameters of which are latent.
+    Gaussian noise on a smooth function is left to NUTS.
+    """
+    if rv.dtype not in continuous_types or _has_kinks(statistic, rv, model):
+        return True
+    population = direct_inputs(rv.owner.inputs, model.free_RVs)
+    return bool(population) and not isinstance(mechanism, Gaussian)
+
+
+def _has_kinks(statistic: TensorVariable, rv: TensorVariable, model: pm.Model) -> bool:
+    """Whether a statistic clamps, compares or rounds something that a variable enters."""
+    reached: set[Any] = {rv}
+    for node in io_toposort(model.basic_RVs, [statistic]):
+        if any(var in reached for var in node.inputs):
+            reached.update(node.outputs)
+            if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, _KINKS):
+                return True
+    return False
 
 
 def small_support(rv: TensorVariable) -> range | None:
@@ -127,7 +165,8 @@ def is_record(model: pm.Model, rv: TensorVariable) -> bool:
     for release in releases(model):
         if rv in direct_inputs([release.statistic], model.basic_RVs):
             reached, form = form_of_statistic(release.statistic, model)
-            if rv in reached and sampled_as_records(rv, form, release.mechanism):
+            rule = (release.statistic, form, release.mechanism, model)
+            if rv in reached and sampled_as_records(rv, *rule):
                 return True
     return False
 
@@ -153,7 +192,7 @@ def record_blocks(model: pm.Model, records: Sequence[TensorVariable]) -> list[Re
     Variables share a block when a release uses both, or when one is a parent of the other and has
     as many records. A parent table of another length (groups of the records) is a block of its own.
     """
-    order = _parents_first(rv for rv in model.free_RVs if rv in records)
+    order = parents_first(rv for rv in model.free_RVs if rv in records)
     groups = [{rv} for rv in order]
     linked = [
         set(direct_inputs([release.statistic], model.basic_RVs)) & set(order)
@@ -170,7 +209,7 @@ def record_blocks(model: pm.Model, records: Sequence[TensorVariable]) -> list[Re
     return [_block(model, found) for found in sorted(members, key=lambda m: order.index(m[0]))]
 
 
-def _parents_first(records: Iterable[TensorVariable]) -> list[TensorVariable]:
+def parents_first(records: Iterable[TensorVariable]) -> list[TensorVariable]:
     """Sort variables so that each comes after its parents, and by name otherwise."""
     named = by_name(records)
     return sorted(named, key=lambda rv: len(set(ancestors([rv])) & set(named)))

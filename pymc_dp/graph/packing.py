@@ -2,6 +2,7 @@
 
 The kernels take `theta` (parameters that move), `given` (whatever else the graphs use: other
 variables of the model, public data) and `table` (records, one a column), whatever the model is.
+Shorter tables of records stand in the first columns of theirs.
 """
 
 from __future__ import annotations
@@ -64,10 +65,12 @@ class Packing:
         self.size = self.parameters.size
         #: rows of the table for every record variable
         self.widths = [np.size(point[name]) // len(point[name]) for name in self.records]
-        length = len(point[self.records[0]]) if records else 0
+        #: number of records of every record variable
+        self.lengths = [len(point[name]) for name in self.records]
+        longest = max(self.lengths, default=0)
         self.theta = pt.tensor("theta", shape=(self.size,), dtype="float64")
         self.given = pt.dvector("given")
-        self.table = pt.tensor("table", shape=(sum(self.widths), length), dtype="float64")
+        self.table = pt.tensor("table", shape=(sum(self.widths), longest), dtype="float64")
         self._given_size = 0
 
         for rv in parameters:
@@ -122,6 +125,8 @@ class Packing:
         """Cut the value of a record variable out of a matrix like `table`."""
         first, last = self.rows_of(str(value.name))
         shape = self._shapes[str(value.name)]
+        if shape[0] < self.table.type.shape[1]:
+            table = table[:, : shape[0]]
         if len(shape) == 1:
             return table[first]
         piece = table[first:last].T
@@ -134,6 +139,23 @@ class Packing:
             for v in values
         ]
         return pt.concatenate(parts, axis=0) if len(parts) > 1 else parts[0]
+
+    def whole(self, values: Sequence[Any]) -> TensorVariable:
+        """Lay symbolic values of all record variables out as the table."""
+        if len(set(self.lengths)) < 2:
+            return self.rows(values)
+        rows = [
+            self.padded(self.rows([value]), length)
+            for value, length in zip(values, self.lengths, strict=True)
+        ]
+        return pt.concatenate(rows, axis=0)
+
+    def padded(self, rows: Any, length: int) -> Any:
+        """Make rows of some records as long as the table."""
+        longest = int(self.table.type.shape[1])
+        if length == longest:
+            return rows
+        return pt.concatenate([rows, pt.zeros((rows.shape[0], longest - length))], axis=1)
 
     def rows_of(self, name: str) -> tuple[int, int]:
         """First row of a record variable in the table, and the one after its last."""
@@ -151,14 +173,14 @@ class Packing:
 
     def table_of(self, point: PointType) -> NDArray[np.float64]:
         """Read the records of a point, one a column; a copy."""
-        table = np.empty(self.table.type.shape)
+        table = np.zeros(self.table.type.shape)
         row = 0
         for name, width in zip(self.records, self.widths, strict=True):
             value = point[name]
             if value.ndim == 1:
-                table[row] = value
+                table[row, : len(value)] = value
             else:
-                table[row : row + width] = value.reshape(len(value), -1).T
+                table[row : row + width, : len(value)] = value.reshape(len(value), -1).T
             row += width
         return table
 
@@ -170,7 +192,7 @@ class Packing:
         row = 0
         for name, width in zip(self.records, self.widths, strict=True):
             old = point[name]
-            part = table[row] if old.ndim == 1 else table[row : row + width].T.reshape(old.shape)
+            part = table[row : row + width, : len(old)].T.reshape(old.shape)
             new[name] = part.astype(old.dtype, copy=False)
             row += width
         return new

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pymc_dp.numerics.compiled import cached_jit, join
 
-__all__ = ["Arrays", "Part", "inner", "inner_cached", "make_rounds"]
+__all__ = ["Arrays", "Part", "Place", "inner", "inner_cached", "make_rounds"]
 
 # decorators of functions that other compiled functions alone call: no way in from Python; the
 # first for what depends on the model, which is compiled once only if it is part of its caller
@@ -21,6 +21,27 @@ inner_cached: Any = cached_jit(**_hidden)
 
 #: numba-compiled ``part(rng, arrays, tune)``, which moves `theta` and `table` in place
 Part = Callable[..., Any]
+
+
+class Place(NamedTuple):
+    """Where the records of one block are in the arrays.
+
+    Attributes
+    ----------
+    rows : tuple of int
+        First of their rows in `table`, and the one after the last.
+    length : int
+        Number of records, which are in the first columns.
+    components : tuple of int
+        First component of their releases, and the one after the last.
+    report : int
+        Position of their part of the report.
+    """
+
+    rows: tuple[int, int]
+    length: int
+    components: tuple[int, int]
+    report: int
 
 
 class Arrays(NamedTuple):
@@ -45,7 +66,8 @@ class Arrays(NamedTuple):
     learned, turn : ndarray
         Rounds so far, of tuning and in all.
     report : ndarray
-        Share of accepted records and the lowest log-ratio of a record, of the last sweep.
+        For every block the share of accepted records and the lowest log-ratio of a record, of the
+        last sweep.
     """
 
     theta: NDArray[np.float64]

@@ -26,12 +26,12 @@ RESHAPE_EVERY = 50
 def _make_along(density: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a move along a line through theta, stepped out and shrunk (figures 3 and 5 there).
 
-    ``density(proposal, theta, given, table, uniform)`` gives a tuple, the log-density. The move
+    ``density(proposal, theta, given, table, drawn)`` gives a tuple, the log-density. The move
     gives how far it went and the log-density there; `proposal` is where it ended.
     """
 
     @inner
-    def along(rng, arrays, direction, width, current, uniform, proposal):  # type: ignore[no-untyped-def]
+    def along(rng, arrays, direction, width, current, drawn, proposal):  # type: ignore[no-untyped-def]
         theta, given, table = arrays.theta, arrays.given, arrays.table
         level = current - rng.standard_exponential()
         left = -width * rng.random()
@@ -54,7 +54,7 @@ def _make_along(density: Callable[..., Any]) -> Callable[..., Any]:
                 distance = left + (right - left) * rng.random()
             for i in range(theta.size):
                 proposal[i] = theta[i] + distance * direction[i]
-            value = density(proposal, theta, given, table, uniform)[0].item()
+            value = density(proposal, theta, given, table, drawn)[0].item()
             inside = value > level
             if stage == 0:
                 if inside:
@@ -98,7 +98,7 @@ def make_slice(log_density: Callable[..., Any], where: tuple[int, int]) -> Part:
     start, stop = where
 
     @inner
-    def density(proposal, theta, given, table, uniform):  # type: ignore[no-untyped-def]
+    def density(proposal, theta, given, table, drawn):  # type: ignore[no-untyped-def]
         return log_density(proposal, given, table)
 
     along = _make_along(density)
@@ -128,47 +128,44 @@ def make_interweaving(
     moved: Callable[..., Any],
     which: NDArray[np.int64],
     times: int,
-    randomised: bool,
+    draw: Callable[..., Any] | None,
 ) -> Part:
     """Compile slice updates of parameters that take the records along.
 
     Parameters
     ----------
     density, moved : callable
-        Of ``(proposal, theta, given, table, uniform)``: the log-density at the proposal with the
-        records moved along, and the moved records; `uniform` are numbers for residuals of counts,
-        one for every entry of the table.
+        Of ``(proposal, theta, given, table, drawn)``: the log-density at the proposal with the
+        records moved along, and the moved records.
     which : ndarray
         Positions in `theta` of the parameters that move.
     times : int
         Updates a round, in random directions that are at right angles in the learned shape.
-    randomised : bool
-        Whether records move that need such numbers.
+    draw : callable or None
+        ``draw(rng, theta, given, table)`` gives what residuals have that is random given parameters
+        and records, as a matrix; None where there is nothing.
     """
     size = which.size
     along = _make_along(density)
+    draw_residuals = _draw_nothing if draw is None else draw
 
     @inner
     def part(rng, arrays, tune):  # type: ignore[no-untyped-def]
         theta, given, table, width = arrays.theta, arrays.given, arrays.table, arrays.width
-        uniform = np.full(table.shape, 0.5) if randomised else table
-        current = density(theta, theta, given, table, uniform)[0].item()
+        drawn = draw_residuals(rng, theta, given, table)[0]
+        current = density(theta, theta, given, table, drawn)[0].item()
         direction, proposal = np.zeros(theta.size), theta.copy()
         normals = np.empty((times, size))
         for turn in range(times):
-            if randomised:
-                for j in range(table.shape[0]):
-                    for i in range(table.shape[1]):
-                        uniform[j, i] = rng.random()
             _another_direction(rng, normals, turn)
             for i in range(size):
                 step = 0.0
                 for j in range(i + 1):
                     step += arrays.factor[i, j] * normals[turn, j]
                 direction[which[i]] = step
-            distance, current = along(rng, arrays, direction, width[0], current, uniform, proposal)
+            distance, current = along(rng, arrays, direction, width[0], current, drawn, proposal)
             if distance != 0.0:
-                table[:] = moved(proposal, theta, given, table, uniform)[0]
+                table[:] = moved(proposal, theta, given, table, drawn)[0]
                 theta[:] = proposal
             if tune:
                 width[0] += (3 * abs(distance) + 1e-10 - width[0]) / (arrays.learned[0] + 1) ** 0.6
@@ -176,6 +173,12 @@ def make_interweaving(
             _learn(which, arrays)
 
     return part
+
+
+@inner
+def _draw_nothing(rng, theta, given, table):  # type: ignore[no-untyped-def]
+    """Pass the table on, where something of its type is needed."""
+    return (table,)
 
 
 @inner_cached

@@ -4,6 +4,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pymc.sampling.mcmc import assign_step_methods
 
 import pymc_dp as pmdp
 from pymc_dp.analyst.records import record_blocks, record_variables
@@ -67,6 +68,50 @@ def test_dims_instead_of_shape():
         pmdp.Privatized("s", (pmdp.clamp(x, -1, 1) * y).sum(), LAPLACE, observed=1)
         pmdp.RecordGibbs()
     assert blocks_of(model) == [(["x", "y"], ["s"], [])]
+
+
+def steps_of(build):
+    with pm.Model() as model:
+        build()
+    _, chosen = assign_step_methods(model)
+    names = {value: cls.__name__ for cls, values in chosen.items() for value in values}
+    return {rv.name: names[model.rvs_to_values[rv]] for rv in model.free_RVs}
+
+
+def test_counts_with_noise_on_each():
+    def build():
+        x = pm.Poisson("x", pm.Gamma("rate", 2, 0.1), shape=4)
+        pmdp.Privatized("s", x, pmdp.DiscreteGaussian(sigma=3), observed=[3, 12, -2, 25])
+
+    assert steps_of(build) == {"rate": "RecordGibbs", "x": "RecordGibbs"}
+
+
+@pytest.mark.parametrize("statistic", [lambda x: x.clip(-5, 5), lambda x: pt.switch(x > 0, x, 0)])
+@pytest.mark.parametrize("mechanism", [pmdp.Gaussian(sigma=3), pmdp.Laplace(scale=3)])
+def test_clamped_records_with_noise_on_each(statistic, mechanism):
+    def build():
+        x = pm.Normal("x", 0, 3, shape=4)
+        pmdp.Privatized("s", statistic(x), mechanism, observed=np.ones(4))
+
+    assert steps_of(build) == {"x": "RecordGibbs"}
+
+
+@pytest.mark.parametrize(
+    ("latent", "mechanism", "step"),
+    [
+        (True, pmdp.Gaussian(sigma=3), "NUTS"),
+        (False, pmdp.Gaussian(sigma=3), "NUTS"),
+        (True, pmdp.Laplace(scale=3), "RecordGibbs"),
+        (False, pmdp.Laplace(scale=3), "NUTS"),
+    ],
+)
+def test_smooth_statistics_with_noise_on_each(latent, mechanism, step):
+    def build():
+        mu = pm.Normal("mu") if latent else 0.0
+        x = pm.Normal("x", mu, 1, shape=4)
+        pmdp.Privatized("s", 2 * x + 1, mechanism, observed=np.ones(4))
+
+    assert set(steps_of(build).values()) == {step}
 
 
 def refused(build, error=ValueError):

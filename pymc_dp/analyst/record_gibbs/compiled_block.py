@@ -11,27 +11,24 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.blocking import PointType
-from pymc.vartypes import discrete_types
-from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import explicit_graph_inputs, graph_inputs
-from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.random.type import RandomType, random_generator_type
+from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.privatized import concrete_shape
+from pymc_dp.analyst.record_gibbs.drawing import draw_with
 from pymc_dp.analyst.record_gibbs.joint_sweep import make_joint_sweep
 from pymc_dp.analyst.record_gibbs.local_conditional import draw_local_conditional
 from pymc_dp.analyst.record_gibbs.record_move import make_record_move
 from pymc_dp.analyst.record_gibbs.swaps import Swaps
 from pymc_dp.analyst.record_gibbs.sweep import make_sweep
-from pymc_dp.analyst.records import RecordBlock
-from pymc_dp.compat import inline_ofg_node, jit_function, replace_rvs_by_values
+from pymc_dp.analyst.records import RecordBlock, length_of
+from pymc_dp.compat import jit_function, replace_rvs_by_values
 from pymc_dp.graph.packing import Packing
 from pymc_dp.numerics.compiled import graph_key
-from pymc_dp.numerics.rounds import Part
+from pymc_dp.numerics.rounds import Part, Place
 
 __all__ = ["CompiledBlock", "check_block"]
 
@@ -44,6 +41,9 @@ class CompiledBlock:
         self.names = [str(model.rvs_to_values[rv].name) for rv in block.records]
         self.release_names = [release.name for release in block.releases]
         self.mechanisms = [release.mechanism for release in block.releases]
+        #: rows and columns of the table that hold the block's records
+        rows = [packing.rows_of(name) for name in self.names]
+        self.where = (rows[0][0], rows[-1][1], length_of(block.records[0]))
         transforms = model.rvs_to_transforms
         values = [
             transforms[rv].forward(rv, *rv.owner.inputs) if transforms.get(rv) else rv
@@ -87,6 +87,9 @@ class CompiledBlock:
         self.densities = tuple(dict.fromkeys(m.log_density for m in elementwise))
         #: noise parameter and position of the density for every component of the releases
         self.noise, self.kind = self._components(elementwise)
+        if self.joint is not None:  # which has the noise in it
+            size = sum(int(np.prod(concrete_shape(release.rv))) for release in block.releases)
+            self.noise, self.kind = np.zeros(size), np.zeros(size, dtype=np.int64)
 
     def _components(
         self, mechanisms: Sequence[Any]
@@ -107,16 +110,16 @@ class CompiledBlock:
         rows = "" if self.swaps is None else str(self.swaps.rows)
         return None if key is None or None in names else f"records {key} {names} {rows}"
 
-    def parts(self) -> list[Part]:
+    def parts(self, place: Place) -> list[Part]:
         """Make the moves of the records, numba-compiled."""
         if self.joint is None:
             sweep = make_sweep(self.densities)
         else:
             sweep = make_joint_sweep(jit_function(self.joint))
         propose, evaluate = jit_function(self.propose), jit_function(self.evaluate)
-        moves = [make_record_move(propose, evaluate, sweep)]
+        moves = [make_record_move(propose, evaluate, sweep, place)]
         if self.swaps is not None:
-            moves.append(self.swaps.part(evaluate, self.densities))
+            moves.append(self.swaps.part(evaluate, self.densities, place))
         return moves
 
     def released_values(self, given: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -140,7 +143,8 @@ class CompiledBlock:
         contributions, _, before = self.evaluate(theta, given, table)
         drawn, proposed, _ = self.propose(rng, theta, given)
         i = len(proposed) // 2
-        table[:, i] = drawn[:, i]
+        first, last, _ = self.where
+        table[first:last, i] = drawn[:, i]
         change = self.evaluate(theta, given, table)[2] - before
         expected = proposed[i] - contributions[i]
         size = np.abs(before).max(initial=0) + np.abs(proposed[i]).max(initial=0) + 1
@@ -164,7 +168,7 @@ def _proposals(model: pm.Model, block: RecordBlock, graphs: Sequence[Any], rng: 
         rvs_to_values=given,
         rvs_to_transforms={rv: model.rvs_to_transforms.get(rv) for rv in given},
     )
-    return _draw_with(rng, drawn, block)
+    return draw_with(rng, drawn, block.records)
 
 
 def _density_key(density: Any) -> str | None:
@@ -209,31 +213,3 @@ def _log_weight(block: RecordBlock) -> TensorVariable:
     """Each record's log-density in the model's other terms; empty where there are none."""
     terms = [term.astype("float64") for term in block.terms.values()]
     return sum(terms[1:], terms[0]) if terms else pt.zeros(0)
-
-
-def _draw_with(rng: Any, outputs: Sequence[Any], block: RecordBlock) -> list[Any]:
-    """Thread one generator through all random draws of a graph, one after the other."""
-    keep: dict[str, Any] = {"copy_inputs": False, "copy_orphans": False}
-    fgraph = FunctionGraph(outputs=list(outputs), clone=True, **keep)
-    while symbolic := [n for n in fgraph.toposort() if _draws_inside(n)]:
-        for node in symbolic:
-            fgraph.replace_all(list(zip(node.outputs, inline_ofg_node(node), strict=True)))
-    for node in fgraph.toposort():
-        if isinstance(node.op, RandomVariable):
-            fgraph.change_node_input(node, 0, rng, import_missing=True)
-            rng = node.outputs[0]
-    left = [var for var in fgraph.inputs if isinstance(var.type, RandomType) and var.name != "rng"]
-    if any(fgraph.clients[var] for var in left):
-        discrete = [rv for rv in block.records if rv.dtype in discrete_types]
-        names = ", ".join(str(rv.name) for rv in discrete)
-        step = f"pm.Metropolis([{names}])" if discrete else "pm.NUTS()"
-        raise NotImplementedError(
-            f"RecordGibbs cannot draw proposals for {block.names}: their distribution draws in a "
-            f"loop. Write it with vectorised distributions, or sample with step={step}."
-        )
-    return list(fgraph.outputs)
-
-
-def _draws_inside(node: Any) -> bool:
-    takes_rng = any(isinstance(var.type, RandomType) for var in node.inputs)
-    return isinstance(node.op, OpFromGraph) and takes_rng

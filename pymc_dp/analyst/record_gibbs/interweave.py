@@ -15,15 +15,22 @@ too: u uniform between F(x - 1) and F(x), drawn anew for every move.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from pymc.vartypes import continuous_types
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.basic import MergeOptimizer
+from pytensor.tensor.random.type import random_generator_type
 
-from pymc_dp.analyst.record_gibbs.residuals import CountRule, Rule, rule_for, takes_uniform
-from pymc_dp.analyst.records import RecordBlock, record_variables
+from pymc_dp.analyst.privatized import concrete_shape
+from pymc_dp.analyst.record_gibbs.drawing import draw_from, draw_with
+from pymc_dp.analyst.record_gibbs.residuals import AnyRule, DrawnRule, rule_for, takes_uniform
+from pymc_dp.analyst.records import RecordBlock, parents_first, record_variables
 from pymc_dp.analyst.release import by_name
 from pymc_dp.compat import jit_function
 from pymc_dp.graph.additivity import direct_inputs
@@ -32,21 +39,25 @@ from pymc_dp.numerics.compiled import graph_key
 from pymc_dp.numerics.rounds import Part
 from pymc_dp.numerics.slice import make_interweaving
 
-__all__ = ["Interweaving", "interweaving_plan"]
+__all__ = ["Interweaving", "interweaving_plan", "together"]
 
 #: in more directions than this a round would take long to get anywhere
 MOST_PARAMETERS = 30
+#: so many move together well enough, whatever they belong to
+FEW_PARAMETERS = 8
 #: updates a round of several parameters; one parameter needs a single one, and so do counts and
 #: categories, whose residuals cost more than the records' own moves
 MOST_UPDATES = 4
+#: the same where residuals are drawn, which takes long and is done once a round
+MOST_UPDATES_DRAWN = 6
 
 
 #: rules of the records that move, and the parameters they move with
-Plan = tuple[dict[Any, Rule | CountRule], list[Any]]
+Plan = tuple[dict[Any, AnyRule], list[Any]]
 
 
-def interweaving_plan(model: pm.Model, block: RecordBlock) -> Plan | str:
-    """Which records move with their residuals kept, and along with which parameters.
+def interweaving_plan(model: pm.Model, *blocks: RecordBlock) -> Plan | str:
+    """Which records of some blocks move with their residuals kept, along with which parameters.
 
     Returns
     -------
@@ -54,18 +65,13 @@ def interweaving_plan(model: pm.Model, block: RecordBlock) -> Plan | str:
         The reason where there is none. Records without a rule stay where they are, and their
         density enters the ratio.
     """
-    all_records = record_variables(model)
-    parents: dict[Any, list[Any]] = {
-        rv: [
-            parent
-            for parent in direct_inputs(rv.owner.inputs, model.basic_RVs)
-            if parent in model.free_RVs and parent not in [*all_records, *block.records]
-        ]
-        for rv in block.records
-    }
-    rules: dict[Any, Rule | CountRule] = {}
+    found = {rv for block in blocks for rv in block.records}
+    records = parents_first(found)
+    all_records = {*record_variables(model), *records}
+    parents = {rv: _parameters(model, rv, all_records) for rv in records}
+    rules: dict[Any, AnyRule] = {}
     unmoved: list[str] = []
-    for rv in block.records:
+    for rv in records:
 
         def moving(param: Any, rv: Any = rv) -> bool:
             return bool(set(direct_inputs([param], [*parents[rv], *rules])))
@@ -94,6 +100,44 @@ def interweaving_plan(model: pm.Model, block: RecordBlock) -> Plan | str:
     return rules, [p for p in parameters if p in kept]
 
 
+def _parameters(model: pm.Model, rv: Any, records: Collection[Any]) -> list[Any]:
+    """Latent variables in the distribution of a record that are not records."""
+    return [
+        parent
+        for parent in direct_inputs(rv.owner.inputs, model.basic_RVs)
+        if parent in model.free_RVs and parent not in records
+    ]
+
+
+def together(model: pm.Model, blocks: Sequence[RecordBlock]) -> list[list[RecordBlock]]:
+    """Sort blocks into groups that interweave together, for their parameters are mostly shared.
+
+    The records of one block hold the parameters while another's move along. Where most parameters
+    are one block's own, moves of them with that block alone are better.
+    """
+    records = {*record_variables(model), *(rv for block in blocks for rv in block.records)}
+    parameters = [
+        {p for rv in block.records for p in _parameters(model, rv, records)} for block in blocks
+    ]
+    start = model.initial_point()
+
+    def size(of: Iterable[Any]) -> int:
+        return sum(np.size(start[model.rvs_to_values[p].name]) for p in of)
+
+    groups: list[list[int]] = []
+    for i in range(len(blocks)):
+        group = [i]
+        for other in list(groups):
+            sets = [parameters[j] for j in [*other, *group]]
+            union = set().union(*sets)
+            shared = {p for p in union if sum(p in s for s in sets) > 1}
+            if shared and size(union) <= max(FEW_PARAMETERS, 2 * size(shared)):
+                groups.remove(other)
+                group = sorted([*other, *group])
+        groups.append(group)
+    return [[blocks[i] for i in group] for group in sorted(groups)]
+
+
 class Interweaving:
     """A move of parameters with the records' residuals kept, compiled."""
 
@@ -101,16 +145,19 @@ class Interweaving:
         rules, parameters = plan
         values = model.rvs_to_values
         proposal = packing.theta.type("proposal")
-        uniform = packing.table.type("uniform")
+        drawn = _Drawn(model, rules, packing)
         #: every value that moves, and where it goes
         goes_to: dict[Any, Any] = {
             values[p]: packing.piece(proposal, values[p]) for p in parameters
         }
+        #: the same for expressions of them: a simplex' way to its values and back takes long
+        at_once: dict[Any, Any] = {}
         for rv, rule in rules.items():
             x, *old = model.replace_rvs_by_values([rv, *rv.owner.op.dist_params(rv.owner)])
             new = clone_replace(old, goes_to, rebuild_strict=False)
-            v = [packing.columns(uniform, values[rv])] if takes_uniform(rv) else []
-            moved = rule(x, old, new, *v)
+            moved = drawn.moved(rv, rule, x, old, new)
+            if isinstance(rule, DrawnRule):
+                at_once[x] = moved
             transform = model.rvs_to_transforms.get(rv)
             if transform is not None:
                 inputs = model.replace_rvs_by_values(
@@ -123,24 +170,85 @@ class Interweaving:
 
         rest = by_name(rv for rv in [*model.basic_RVs, *model.potentials] if rv not in rules)
         log_density = model.logp(vars=rest, jacobian=True)
-        after = clone_replace(log_density, goes_to, rebuild_strict=False)
+        if at_once:
+            log_density, *found = _merged([log_density, *at_once])
+            at_once = dict(zip(found, at_once.values(), strict=True))
+        after = clone_replace(log_density, {**goes_to, **at_once}, rebuild_strict=False)
         records = [values[rv] for rv in packing.record_variables]
-        table = packing.rows([goes_to.get(value, value) for value in records])
-        inputs = [proposal, packing.theta, packing.given, packing.table, uniform]
-        graphs = packing.packed([after, table], keep=[proposal, uniform])
+        table = packing.whole([goes_to.get(value, value) for value in records])
+        state = [packing.theta, packing.given, packing.table]
+        inputs = [proposal, *state, drawn.matrix]
+        graphs = packing.packed([after + drawn.log_density, table], keep=[proposal, drawn.matrix])
         self.density, self.moved = (packing.compiled(inputs, [graph]) for graph in graphs)
+        #: draws what residuals have that is random given parameters and records
+        self.draw: Any = None
+        if drawn.rows:
+            rng = random_generator_type("rng")
+            graph = pt.concatenate(drawn.rows, axis=0)
+            graphs = packing.packed(draw_with(rng, [graph], list(rules)), keep=[rng])
+            self.draw = packing.compiled(state, graphs, rng)
         self.uniform = any(takes_uniform(rv) for rv in rules)
         where = [packing.parameters.ends(str(values[p].name)) for p in parameters]
         self.which = np.concatenate([np.arange(*ends) for ends in where])
-        self.times = 1 if self.uniform or self.which.size == 1 else MOST_UPDATES
+        several = MOST_UPDATES if self.draw is None else MOST_UPDATES_DRAWN
+        self.times = 1 if self.uniform or self.which.size == 1 else several
 
     def key(self) -> str | None:
         """Name of the compiled move, for the cache on disk."""
-        key = graph_key([self.density, self.moved])
-        settings = f"{self.which.tolist()} {self.times} {self.uniform}"
+        functions = [self.density, self.moved]
+        key = graph_key(functions if self.draw is None else [*functions, self.draw])
+        settings = f"{self.which.tolist()} {self.times}"
         return None if key is None else f"interweaving {key} {settings}"
 
     def part(self) -> Part:
         """Make the move, numba-compiled."""
         density, moved = jit_function(self.density), jit_function(self.moved)
-        return make_interweaving(density, moved, self.which, self.times, self.uniform)
+        draw = None if self.draw is None else jit_function(self.draw)
+        return make_interweaving(density, moved, self.which, self.times, draw)
+
+
+def _merged(graphs: Sequence[Any]) -> list[Any]:
+    """Let equal parts of graphs be the same variable."""
+    keep: dict[str, Any] = {"copy_inputs": False, "copy_orphans": False}
+    fgraph = FunctionGraph(outputs=list(graphs), clone=True, **keep)
+    MergeOptimizer().rewrite(fgraph)
+    return list(fgraph.outputs)
+
+
+class _Drawn:
+    """What residuals have that is random given parameters and records: rows of a matrix."""
+
+    def __init__(self, model: pm.Model, rules: dict[Any, AnyRule], packing: Packing) -> None:
+        self.model, self.packing = model, packing
+        self.matrix = pt.dmatrix("drawn")
+        #: graphs that draw its rows
+        self.rows: list[Any] = []
+        self._size = 0
+        #: log-density of residuals at the new parameters, where it depends on these
+        self.log_density: Any = pt.zeros(())
+        if any(takes_uniform(rv) for rv in rules):
+            shape = packing.table.type.shape
+            self._add(draw_from(pt.random.uniform, size=shape), shape[0])
+
+    def _add(self, rows: Any, number: int) -> Any:
+        """Add rows that a graph draws, and cut them out of the matrix."""
+        self.rows.append(rows)
+        self._size += number
+        return self.matrix[self._size - number : self._size]
+
+    def moved(self, rv: Any, rule: Any, x: Any, old: Any, new: Any) -> Any:
+        """Where records go that are at x, given old and new parameters."""
+        if takes_uniform(rv):
+            return rule(
+                x, old, new, self.packing.columns(self.matrix, self.model.rvs_to_values[rv])
+            )
+        if not isinstance(rule, DrawnRule):
+            return rule(x, old, new)
+        n, *rest = concrete_shape(rv)
+        kept = []
+        for residual in rule.residuals(x, old):
+            rows = self.packing.padded(self.packing.rows([residual]), n)
+            kept.append(self._add(rows, int(np.prod(rest)))[:, :n].T.reshape((n, *rest)))
+        moved, log_density = rule.moved(kept, new)
+        self.log_density += log_density
+        return moved

@@ -14,6 +14,7 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.analyst.record_gibbs.drawing import draw_from
 from pymc_dp.analyst.records import RecordBlock, length_of, small_support
 
 __all__ = ["draw_local_conditional"]
@@ -48,8 +49,6 @@ def draw_local_conditional(block: RecordBlock) -> TensorVariable | None:
         # graph_replace, unlike clone_replace, leaves the parameters the variables they are
         columns.append(prior + graph_replace([terms], {record: everywhere})[0])
     share = pt.special.softmax(pt.stack(columns, axis=1), axis=1)
-    _, uniform = pt.random.uniform(
-        size=(length_of(record),), rng=pt.random.shared_rng(seed=None), return_next_rng=True
-    )
+    uniform = draw_from(pt.random.uniform, size=(length_of(record),))
     below = pt.cumsum(share, axis=1)[:, :-1] < uniform[:, None]
     return below.sum(axis=1).astype(record.dtype)

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.numerics.rounds import Part, inner
+from pymc_dp.numerics.rounds import Part, Place, inner
 
 __all__ = ["make_record_move"]
 
 
 def make_record_move(
-    propose: Callable[..., Any], evaluate: Callable[..., Any], sweep: Callable[..., Any]
+    propose: Callable[..., Any],
+    evaluate: Callable[..., Any],
+    sweep: Callable[..., Any],
+    place: Place,
 ) -> Part:
     """Compile Algorithm 1, step 2, of Ju et al. (2022).
 
@@ -27,14 +30,16 @@ def make_record_move(
         records, and the statistic (k,).
     sweep : callable
         As of :func:`~pymc_dp.analyst.record_gibbs.sweep.make_sweep`.
+    place : Place
+        Where the records are.
     """
+    (first, last), n, (start, stop), report = place
 
     @inner
     def move(rng, arrays, tune):  # type: ignore[no-untyped-def]
         table = arrays.table
         drawn, proposed, proposed_log_weight = propose(rng, arrays.theta, arrays.given)
         contributions, log_weight, statistic = evaluate(arrays.theta, arrays.given, table)
-        columns, n = table.shape
         log_uniform = np.empty(n)
         for i in range(n):
             log_uniform[i] = -rng.standard_exponential()
@@ -45,17 +50,17 @@ def make_record_move(
             proposed_log_weight,
             log_uniform,
             statistic,
-            arrays.released,
-            arrays.noise,
-            arrays.kind,
+            arrays.released[start:stop],
+            arrays.noise[start:stop],
+            arrays.kind[start:stop],
         )
         total = 0
         for i in range(n):
             total += accepted[i]
-        for j in range(columns):
+        for j in range(first, last):
             for i in range(n):
                 if accepted[i]:
-                    table[j, i] = drawn[j, i]
-        arrays.report[0], arrays.report[1] = total / n, lowest
+                    table[j, i] = drawn[j - first, i]
+        arrays.report[report], arrays.report[report + 1] = total / n, lowest
 
     return move

@@ -10,7 +10,7 @@ operation.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -20,15 +20,38 @@ from pymc.vartypes import continuous_types
 from pytensor.tensor.random import basic as rvs
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_dp.analyst.record_gibbs.gamma_residuals import (
+    dirichlet_residuals,
+    from_dirichlet_residuals,
+)
 from pymc_dp.analyst.record_gibbs.quantile import count_quantile
 from pymc_dp.compat import icdf_rules, logcdf_rules, logprob_rules
 
-__all__ = ["CountRule", "Rule", "rule_for", "takes_uniform"]
+__all__ = ["AnyRule", "CountRule", "DrawnRule", "Rule", "rule_for", "takes_uniform"]
 
 #: ``rule(x, old parameters, new parameters)`` gives the moved x
 Rule = Callable[[Any, Sequence[Any], Sequence[Any]], Any]
 #: the same with a uniform number for every entry of x, which says where u is between F(x - 1), F(x)
 CountRule = Callable[[Any, Sequence[Any], Sequence[Any], Any], Any]
+
+
+class DrawnRule(NamedTuple):
+    """A rule for residuals that are drawn given x, and whose law may depend on the parameters.
+
+    Attributes
+    ----------
+    residuals : callable
+        ``residuals(x, old parameters)`` draws them: some arrays of the shape of x.
+    moved : callable
+        ``moved(residuals, new parameters)`` gives the moved x and the log-density of the residuals
+        at the new parameters, summed, up to a constant.
+    """
+
+    residuals: Callable[[Any, Sequence[Any]], list[Any]]
+    moved: Callable[[list[Any], Sequence[Any]], tuple[Any, Any]]
+
+
+AnyRule = Rule | CountRule | DrawnRule
 
 
 def _location_scale(loc: int, scale: int) -> Rule:
@@ -141,6 +164,18 @@ def _negative_binomial(n: Any, p: Any) -> tuple[Any, ...]:
     return 1 - p, (n - 1) * (1 - p), n * (1 - p) / p, n * (1 - p) / p**2, np.inf
 
 
+def _multinomial(x: Any, old: Sequence[Any], new: Sequence[Any], v: Any) -> Any:
+    """Keep u of every category given the ones before: these are binomial."""
+    (left, p), (new_left, new_p) = old, new
+    binomial = _count(rvs.binomial, _binomial)
+    moved = []
+    for k in range(p.type.shape[-1] - 1):
+        share, new_share = (q[..., k] / pt.sum(q[..., k:], axis=-1) for q in (p, new_p))
+        moved.append(binomial(x[..., k], [left, share], [new_left, new_share], v[..., k]))
+        left, new_left = left - x[..., k], new_left - moved[-1]
+    return pt.stack([*moved, pt.broadcast_to(new_left, x.shape[:-1])], axis=-1)
+
+
 #: for every operation its rule and the parameters that must stay as they are
 _RULES: dict[type, tuple[Rule, tuple[int, ...]]] = {
     rvs.CauchyRV: (_location_scale(0, 1), ()),
@@ -165,8 +200,15 @@ _COUNT_RULES: dict[type, Callable[[Any], CountRule]] = {
     rvs.CategoricalRV: lambda op: _categorical,
     DiscreteUniformRV: lambda op: _discrete_uniform,
     rvs.GeometricRV: lambda op: _geometric,
+    rvs.MultinomialRV: lambda op: _multinomial,
     rvs.NegBinomialRV: lambda op: _count(op, _negative_binomial),
     rvs.PoissonRV: lambda op: _count(op, _poisson),
+}
+
+
+#: the same for residuals that are drawn
+_DRAWN_RULES: dict[type, DrawnRule] = {
+    rvs.DirichletRV: DrawnRule(dirichlet_residuals, from_dirichlet_residuals),
 }
 
 
@@ -175,7 +217,7 @@ def takes_uniform(rv: Any) -> bool:
     return type(rv.owner.op) in _COUNT_RULES
 
 
-def rule_for(rv: Any, moving: Callable[[Any], bool]) -> Rule | CountRule | None:
+def rule_for(rv: Any, moving: Callable[[Any], bool]) -> AnyRule | None:
     """Return the rule of a record variable, or None where its residual cannot be kept.
 
     Parameters
@@ -186,7 +228,11 @@ def rule_for(rv: Any, moving: Callable[[Any], bool]) -> Rule | CountRule | None:
         Whether a parameter of it may move.
     """
     op = rv.owner.op
+    if type(op) in _DRAWN_RULES:
+        return _DRAWN_RULES[type(op)]
     rule: Any = None
+    if isinstance(op, rvs.MultinomialRV) and rv.type.shape[-1] is None:
+        return None
     if type(op) in _COUNT_RULES:
         rule = _COUNT_RULES[type(op)](op)
     elif type(op) in _RULES:

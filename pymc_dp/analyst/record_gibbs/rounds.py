@@ -1,7 +1,8 @@
-"""A whole round of moves of a block, records and parameters, as one compiled call."""
+"""A whole round of moves, of records and of their parameters, as one compiled call."""
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -20,9 +21,11 @@ from pymc_dp.analyst.records import RecordBlock
 from pymc_dp.compat import DataClassState, NumbaPerformanceWarning, dataclass_state
 from pymc_dp.graph.packing import Packing
 from pymc_dp.numerics.compiled import joined_key
-from pymc_dp.numerics.rounds import Arrays, Part, make_rounds
+from pymc_dp.numerics.rounds import Arrays, Part, Place, make_rounds
 
 __all__ = ["Rounds", "Tuning"]
+
+_log = logging.getLogger(__name__)
 
 #: records are swept in one round of this many where the other moves get anywhere by themselves: a
 #: sweep costs as much as five of these
@@ -47,7 +50,7 @@ class Tuning(DataClassState):
     report: NDArray[np.float64]
 
     @classmethod
-    def start(cls, walking: int, size: int) -> Tuning:
+    def start(cls, walking: int, size: int, blocks: int) -> Tuning:
         """Begin small; nothing is known yet."""
         return cls(
             width=np.ones(1),
@@ -57,7 +60,7 @@ class Tuning(DataClassState):
             widths=np.ones(size),
             learned=np.zeros(1, dtype=np.int64),
             turn=np.zeros(1, dtype=np.int64),
-            report=np.zeros(2),
+            report=np.zeros(2 * blocks),
         )
 
 
@@ -65,14 +68,14 @@ _LEARNED = ("width", "mean", "cov", "factor", "widths", "learned", "turn", "repo
 
 
 class Rounds:
-    """Moves of one block of records and of the parameters that go with it.
+    """Moves of blocks of records and of the parameters that go with them.
 
     Parameters
     ----------
     model : Model
         The model.
-    block : RecordBlock or None
-        Records; None where parameters alone move.
+    blocks : sequence of RecordBlock
+        Records that share parameters; none where parameters alone move.
     parameters : sequence of TensorVariable
         Parameters to move given the records.
     interweave : bool
@@ -86,24 +89,30 @@ class Rounds:
     def __init__(
         self,
         model: pm.Model,
-        block: RecordBlock | None,
+        blocks: Sequence[RecordBlock],
         parameters: Sequence[Any],
         interweave: bool,
         point: PointType,
         compile_kwargs: dict[str, Any],
     ) -> None:
-        plan = interweaving_plan(model, block) if block is not None and interweave else ""
+        plan = interweaving_plan(model, *blocks) if blocks and interweave else ""
+        if isinstance(plan, str) and plan.startswith("no rule"):
+            _log.warning(
+                "RecordGibbs does not interweave: %s. Under strong privacy parameters may mix "
+                "slowly: look at R-hat and the effective sample size.",
+                plan,
+            )
         along = [] if isinstance(plan, str) else [p for p in plan[1] if p not in parameters]
-        records = [] if block is None else block.records
+        records = [rv for block in blocks for rv in block.records]
         numba = {**compile_kwargs, "mode": "NUMBA"}  # whose functions can be joined
         self.packing = Packing(model, [*parameters, *along], records, point, numba)
-        self.records = None if block is None else CompiledBlock(model, block, self.packing)
+        self.tables = [CompiledBlock(model, block, self.packing) for block in blocks]
         self.updates = [ParameterUpdate.of(model, p, self.packing, point) for p in parameters]
         self.interweaving = (
             None if isinstance(plan, str) else Interweaving(model, plan, self.packing)
         )
         #: totals without noise, with which a chain's first records are made to agree
-        self.exact = None if block is None else ExactTotals.of(model, block)
+        self.exact = [ExactTotals.of(model, block) for block in blocks]
         self.reaches = self._reaches(along)
         many = self.packing.table.type.shape[1] >= FEW_RECORDS
         #: in how many rounds the records are swept once
@@ -119,32 +128,43 @@ class Rounds:
     @cached_property
     def run(self) -> Callable[..., None]:
         """All moves, numba-compiled into one."""
-        moves: list[Part] = [] if self.records is None else self.records.parts()
+        moves: list[Part] = []
+        for table, place in zip(self.tables, self._places(), strict=True):
+            moves += table.parts(place)
         others = [update.part() for update in self.updates]
         if self.interweaving is not None:
             others.append(self.interweaving.part())
         key = joined_key([make_rounds, *moves, *others], self._key())
         return make_rounds(moves, others, key)
 
+    def _places(self) -> list[Place]:
+        """Where the kernel finds the records and releases of every block."""
+        stops = np.cumsum([0, *(table.noise.size for table in self.tables)]).tolist()
+        return [
+            Place(table.where[:2], table.where[2], (stops[i], stops[i + 1]), 2 * i)
+            for i, table in enumerate(self.tables)
+        ]
+
     def _reaches(self, along: Sequence[Any]) -> bool:
         """Whether parameters and interweaving move all that is known of the records.
 
         They then get anywhere by themselves, and sweeps only refresh the residuals. Not so where
         other steps move some of the parameters or the model has other terms of the records, and
-        of no use where the residuals of counts cost more than a sweep.
+        of no use where drawn residuals cost more than a sweep.
         """
-        if self.interweaving is None or self.records is None or along:
+        if self.interweaving is None or along:
             return False
-        components = sum(int(np.prod(shape)) for shape in self.records.shapes)
+        components = sum(int(np.prod(s)) for table in self.tables for s in table.shapes)
+        weighted = any(table.weighted for table in self.tables)
         move = self.interweaving
-        return move.which.size >= components and not (move.uniform or self.records.weighted)
+        return move.which.size >= components and not (move.draw is not None or weighted)
 
     def _key(self) -> str | None:
         """Name of all graphs in the moves, for the cache on disk; None where one has no name."""
-        movers = [self.records, *self.updates, self.interweaving]
+        movers = [*self.tables, *self.updates, self.interweaving]
         keys = [mover.key() for mover in movers if mover is not None]
         known = [key for key in keys if key is not None]
-        return "".join(known) if known == keys else None
+        return "".join([*known, str(self._places())]) if known == keys else None
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "run"}
@@ -152,7 +172,7 @@ class Rounds:
     def start_tuning(self) -> Tuning:
         """Begin a chain, before which nothing is known."""
         walking = 0 if self.interweaving is None else self.interweaving.which.size
-        return Tuning.start(walking, self.packing.size)
+        return Tuning.start(walking, self.packing.size, len(self.tables))
 
     def forget(self) -> None:
         """Drop what is known of the current records and of the release."""
@@ -189,19 +209,20 @@ class Rounds:
 
     def _agreeing(self, point: PointType) -> PointType:
         """Return where to start a chain: at records that agree with exact totals."""
-        if self.exact is None or self.records is None:
-            return point
-        released = self.records.released(self.packing.given_of(point))
-        return self.exact.start(point, released[self.records.release_names.index(self.exact.name)])
+        for table, exact in zip(self.tables, self.exact, strict=True):
+            if exact is not None:
+                released = table.released(self.packing.given_of(point))
+                point = exact.start(point, released[table.release_names.index(exact.name)])
+        return point
 
     def _arrays(self, point: PointType, tuning: Tuning) -> Arrays:
         """Lay a point out for the kernel."""
         pack = self.packing
         given = pack.given_of(point)
-        if self.components is None or (self.records is not None and self.records.free_release):
-            self.components = (np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64))
-            if (block := self.records) is not None:
-                self.components = (block.released_values(given), block.noise, block.kind)
+        if self.components is None or any(table.free_release for table in self.tables):
+            parts = [(t.released_values(given), t.noise, t.kind) for t in self.tables]
+            parts.append((np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64)))
+            self.components = [np.concatenate(part) for part in zip(*parts, strict=True)]
         learned = [getattr(tuning, name) for name in _LEARNED]
         return Arrays(pack.theta_of(point), given, pack.table_of(point), *self.components, *learned)
 

@@ -16,7 +16,8 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_dp.analyst.assignment import model_of
-from pymc_dp.analyst.record_gibbs.compiled_block import check_block
+from pymc_dp.analyst.record_gibbs.compiled_block import CompiledBlock, check_block
+from pymc_dp.analyst.record_gibbs.interweave import together
 from pymc_dp.analyst.record_gibbs.parameters import takes
 from pymc_dp.analyst.record_gibbs.rounds import Rounds, Tuning
 from pymc_dp.analyst.records import (
@@ -138,16 +139,16 @@ class RecordGibbs(BlockedStep):
         point = model.initial_point() if initial_point is None else initial_point
         self.blocks: list[Rounds] = []
         left = list(parameters)
-        for block in blocks:
-            parents = [
-                p for rv in block.records for p in direct_inputs(rv.owner.inputs, model.basic_RVs)
-            ]
+        for group in together(model, blocks):
+            inputs = [inp for block in group for rv in block.records for inp in rv.owner.inputs]
+            parents = direct_inputs(inputs, model.basic_RVs)
             own = [p for p in left if p in parents]
             left = [p for p in left if p not in own]
-            self.blocks.append(Rounds(model, block, own, interweave, point, compile_kwargs or {}))
-            self._check(self.blocks[-1], block, point)
+            self.blocks.append(Rounds(model, group, own, interweave, point, compile_kwargs or {}))
+            for compiled, block in zip(self.blocks[-1].tables, group, strict=True):
+                self._check(compiled, block, point)
         if left:
-            self.blocks.append(Rounds(model, None, left, False, point, compile_kwargs or {}))
+            self.blocks.append(Rounds(model, [], left, False, point, compile_kwargs or {}))
         longest = max([length_of(rv) for rv in records], default=1)
         enough = all(block.reaches for block in self.blocks)
         self.rounds = rounds or (1 if enough else min(4, max(1, 300 // longest)))
@@ -163,10 +164,9 @@ class RecordGibbs(BlockedStep):
         return blocks
 
     @staticmethod
-    def _check(compiled: Rounds, block: Any, point: PointType) -> None:
+    def _check(compiled: CompiledBlock, block: RecordBlock, point: PointType) -> None:
         """Guard against a rule for an operation that does not hold: far above rounding."""
-        assert compiled.records is not None
-        if compiled.records.deviation(point, np.random.default_rng(0)) > 1e-6:
+        if compiled.deviation(point, np.random.default_rng(0)) > 1e-6:
             raise NotAdditiveError(
                 f"Moving one record of {block.names} changes the released statistic by "
                 "something else than that record's contribution. Please report this model; "
@@ -189,8 +189,7 @@ class RecordGibbs(BlockedStep):
         accept, lowest, tables = 0.0, 0.0, 0
         for block, tuning in zip(self.blocks, self.tunings, strict=True):
             point = block.step(point, self.rng, tuning, self.tune, self.rounds)
-            if block.records is not None:
-                share, log_ratio = tuning.report
+            for share, log_ratio in tuning.report.reshape(-1, 2):
                 accept, lowest, tables = accept + share, min(lowest, log_ratio), tables + 1
         accept = accept / tables if tables else math.nan
         return point, [{"accept": accept, "accept_min": math.exp(lowest)}]

@@ -10,7 +10,7 @@ import numba
 import numpy as np
 
 from pymc_dp.analyst.record_gibbs.sweep import switch
-from pymc_dp.numerics.rounds import Part
+from pymc_dp.numerics.rounds import Part, Place
 
 __all__ = ["make_swap_move", "make_swap_sweep"]
 
@@ -71,8 +71,7 @@ def make_swap_move(
     evaluate: Callable[..., Any],
     statistic_of: Callable[..., Any],
     densities: tuple[Callable[..., float], ...],
-    first_row: int,
-    last_row: int,
+    place: Place,
 ) -> Part:
     """Compile a part of a round that offers every record an exchange with a random partner.
 
@@ -85,16 +84,17 @@ def make_swap_move(
         ``statistic_of(theta, given, table)`` gives the statistic (k,) as its third result.
     densities : tuple of callable
         As for :func:`make_swap_sweep`.
-    first_row, last_row : int
-        Rows of the table that are exchanged: from the first to before the last.
+    place : Place
+        Where the records are; its rows are those that are exchanged.
     """
     sweep = make_swap_sweep(densities)
+    (first_row, last_row), n, (start, stop), _ = place
 
     @numba.njit
     def move(rng, arrays, tune):  # type: ignore[no-untyped-def]
         theta, given, table = arrays.theta, arrays.given, arrays.table
-        order = rng.permutation(table.shape[1])
-        half = table.shape[1] // 2
+        order = rng.permutation(n)
+        half = n // 2
         first, second = order[:half], order[half : 2 * half]
         trial = table.copy()
         for row in range(first_row, last_row):
@@ -115,9 +115,9 @@ def make_swap_move(
             swapped_log_p,
             log_uniform,
             statistic,
-            arrays.released,
-            arrays.noise,
-            arrays.kind,
+            arrays.released[start:stop],
+            arrays.noise[start:stop],
+            arrays.kind[start:stop],
         )
         for pair in range(half):
             if accepted[pair]:

@@ -16,7 +16,7 @@ from pymc_dp.compat import jit_function
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.packing import Packing
 from pymc_dp.mechanisms.exact import Exact
-from pymc_dp.numerics.rounds import Part
+from pymc_dp.numerics.rounds import Part, Place
 
 __all__ = ["Swaps"]
 
@@ -61,6 +61,7 @@ class Swaps:
         """Whether a block has a release without noise."""
         return any(isinstance(release.mechanism, Exact) for release in block.releases)
 
-    def part(self, evaluate: Callable[..., Any], densities: tuple[Any, ...]) -> Part:
+    def part(self, evaluate: Callable[..., Any], densities: tuple[Any, ...], place: Place) -> Part:
         """Offer every record an exchange with a random partner, numba-compiled."""
-        return make_swap_move(jit_function(self.evaluate), evaluate, densities, *self.rows)
+        place = place._replace(rows=self.rows)
+        return make_swap_move(jit_function(self.evaluate), evaluate, densities, place)

@@ -93,6 +93,25 @@ def categorical():
     return pt.eq(x[:, None], np.arange(4)).sum(axis=0)
 
 
+def dirichlet():
+    x = pm.Dirichlet("x", pm.Gamma("a", [0.7, 2, 3], 1.0), shape=(N, 3))
+    return pt.log(x.clip(0.01, 1)).sum(axis=0)
+
+
+def multinomial():
+    x = pm.Multinomial("x", 30, pm.Dirichlet("p", np.ones(3)), shape=(N, 3))
+    return x.sum(axis=0) / 20
+
+
+def two_tables():
+    mu, sd = pm.Normal("mu", 0, 2, shape=2), pm.HalfNormal("sd", 1)
+    x = pm.Normal("x", mu, sd, shape=(N, 2))
+    y = pm.Normal("y", mu.sum(), sd, shape=2 * N)
+    released = pm.Data("released_y", 0.0)
+    pmdp.Privatized("s_y", y.clip(-5, 5).sum(), pmdp.Gaussian(sigma=3), observed=released)
+    return x.clip(-5, 5).sum(axis=0)
+
+
 def latent_class():
     z = pm.Bernoulli("z", pm.Beta("p", 2, 2), shape=N)
     x = pm.Normal("x", pm.Normal("m", 0, 2, shape=2)[z], 1.0, shape=N)
@@ -112,7 +131,7 @@ def mixture():
 FAMILIES = (
     normal, regression, multivariate_normal, student, log_normal, uniform, truncated_normal, gamma,
     weibull, beta, poisson, binomial, negative_binomial, discrete_uniform, geometric, categorical,
-    latent_class, records_that_stay, mixture,
+    dirichlet, multinomial, two_tables, latent_class, records_that_stay, mixture,
 )  # fmt: skip
 
 
@@ -130,7 +149,8 @@ def features(model):
         values = list(zip(natural(point), of_records, strict=True))
         theta = np.concatenate([np.ravel(value) for value, records in values if not records])
         means = [np.mean(value) for value, records in values if records]
-        return np.concatenate([theta, means, theta * np.sum(released)])
+        total = sum(np.sum(value) for value in released)
+        return np.concatenate([theta, means, theta * total])
 
     return compute
 
@@ -151,7 +171,11 @@ def test_rounds_keep_the_joint_law(family):
         rv if transform is None else transform.forward(rv, *rv.owner.inputs)
         for rv, transform in zip(model.free_RVs, transforms, strict=True)
     ]
-    *drawn, releases = pm.draw([*values, model["s"]], draws=2 * RELEASES, random_seed=1)
+    data = {"released": model["s"]}
+    if "s_y" in model.named_vars:
+        data["released_y"] = model["s_y"]
+    drawn = pm.draw([*values, *data.values()], draws=2 * RELEASES, random_seed=1)
+    drawn, releases = drawn[: len(values)], list(zip(*drawn[len(values) :], strict=True))
     starts = [
         dict(zip(names, map(np.asarray, row), strict=True)) for row in zip(*drawn, strict=True)
     ]
@@ -159,7 +183,7 @@ def test_rounds_keep_the_joint_law(family):
 
     def after(i, rounds):
         with model:
-            pm.set_data({"released": releases[i]})
+            pm.set_data(dict(zip(data, releases[i], strict=True)))
         for block in step.blocks:
             block.forget()
         point = starts[i]

@@ -4,12 +4,18 @@ from itertools import pairwise
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from scipy import integrate, special, stats
 
 import pymc_dp as pmdp
-from pymc_dp.analyst.record_gibbs.interweave import Interweaving, interweaving_plan
+from pymc_dp.analyst.record_gibbs.gamma_residuals import (
+    dirichlet_residuals,
+    from_dirichlet_residuals,
+    from_gamma_residuals,
+)
+from pymc_dp.analyst.record_gibbs.interweave import Interweaving, interweaving_plan, together
 from pymc_dp.analyst.record_gibbs.residuals import rule_for
 from pymc_dp.analyst.records import record_blocks, record_variables
 from pymc_dp.graph.packing import Packing
@@ -141,6 +147,46 @@ def test_categories_keep_a_randomised_residual():
     for i in np.ndindex(50, 3):
         assert moved[i] == np.searchsorted(np.cumsum(new[i]), u[i])
     np.testing.assert_array_equal(rule(x, [old], [old], v).eval(), x)
+
+
+def test_residuals_of_shares_are_kept():
+    # residuals of x at the old parameters, weighted by their density at the new ones against that
+    # at the old ones, are residuals of shares at the new ones; six standard errors, so that the
+    # false-alarm rate is below 1e-7
+    x, old, new = pt.dmatrix("x"), pt.dvector("old"), pt.dvector("new")
+    kept = dirichlet_residuals(x, [old])
+    back, before = from_dirichlet_residuals(kept, [old])
+    moved, after = from_dirichlet_residuals(kept, [new])
+    rows = [from_gamma_residuals(kept, shape)[1].sum(axis=-1) for shape in (new, old)]
+    outputs = [back, moved, rows[0] - rows[1], after - before]
+    compute = pytensor.function([x, old, new], outputs, mode="FAST_COMPILE")
+    a, b = np.array([0.3, 2.0, 9.0]), np.array([0.5, 1.5, 12.0])
+    drawn = np.random.default_rng(1).dirichlet(a, size=100_000)
+    back, moved, log_weight, change = compute(drawn, a, b)
+    np.testing.assert_allclose(back, drawn, rtol=1e-9)
+    np.testing.assert_allclose(log_weight.sum(), change)
+    weight = np.exp(log_weight)
+    assert weight.std() < 0.3  # the residuals' law hardly depends on the parameters
+    assert abs(weight.mean() - 1) < 6 * weight.std() / len(weight) ** 0.5
+    error = np.log(moved) - (special.digamma(b) - special.digamma(b.sum()))
+    for power in (error, error**2 - special.polygamma(1, b) + special.polygamma(1, b.sum())):
+        terms = weight[:, None] * power
+        assert (np.abs(terms.mean(axis=0)) < 6 * terms.std(axis=0) / len(terms) ** 0.5).all()
+
+
+def test_tables_interweave_together_where_they_share_most_parameters():
+    def groups(own):
+        with pm.Model() as model:
+            mu, sd = pm.Normal("mu", shape=9), pm.HalfNormal("sd")
+            means = [pm.Normal(f"m{i}", shape=9) for i in range(2)] if own else [mu, mu]
+            for i, n in enumerate((4, 6)):
+                x = pm.Normal(f"x{i}", means[i], sd, shape=(n, 9))
+                pmdp.Privatized(f"s{i}", x.sum(axis=0), pmdp.Laplace(scale=9), observed=np.ones(9))
+        blocks = record_blocks(model, record_variables(model))
+        return [[b.names for b in group] for group in together(model, blocks)]
+
+    assert groups(own=False) == [["'x0'", "'x1'"]]
+    assert groups(own=True) == [["'x0'"], ["'x1'"]]
 
 
 def plan_of(build):

@@ -119,13 +119,13 @@ def test_a_new_release_reuses_the_compiled_step():
         released = pm.Data("released", 0.0)
         pmdp.Privatized("s", x.sum(), pmdp.Gaussian(sigma=1), observed=released)
         step = [pmdp.RecordGibbs([x]), pm.Slice([mu])]
-        compiled = step[0].blocks[0].records.propose
+        compiled = step[0].blocks[0].tables[0].propose
         means = []
         for value in (-20.0, 20.0):
             pm.set_data({"released": value})
             idata = pmdp.sample(800, tune=200, chains=1, cores=1, step=step, random_seed=1, **QUIET)
             means.append(float(idata.posterior["mu"].mean()))
-        assert step[0].blocks[0].records.propose is compiled
+        assert step[0].blocks[0].tables[0].propose is compiled
         assert means[0] < -1 < 1 < means[1]
         pm.set_data({"released": np.inf})
         step[0].setup_chain(1, 0, 1)
