@@ -151,8 +151,8 @@ def from_smartnoise(
 
     Its noise is continuous whatever its name, and a query truncates what stands in an integer
     column towards zero: a true 40 is released as 39.5 on average. So the type of the column must be
-    known. Checked against releases of version 1.0.10; versions from 1.0.4 on have the same names
-    for the same noise.
+    known. Checked against releases of version 1.0.10 with Laplace noise; versions from 1.0.4 on
+    have the same names for the same noise.
 
     Averages and variances are made of several noisy numbers and have no mechanism of their own.
     That a query dropped rows with few people (``censor_dims``) is not read: what the rows that are

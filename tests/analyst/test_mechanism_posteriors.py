@@ -59,6 +59,16 @@ SUMS = {
         10,
         stats.norm(ONES, 1.5).cdf(12.5) - stats.norm(ONES, 1.5).cdf(7.5),
     ),
+    "Laplace truncated to whole numbers": (
+        pmdp.Laplace(scale=1.5).rounded(how="trunc"),
+        5,
+        stats.laplace(ONES, 1.5).cdf(6) - stats.laplace(ONES, 1.5).cdf(5),
+    ),
+    "geometric, statistic clamped too": (
+        pmdp.DiscreteLaplace(scale=1.5).clamped(3, 8, statistic_too=True),
+        5,
+        geometric.pmf(5 - np.clip(ONES, 3, 8)),
+    ),
     "discrete Gaussian dropped": (
         pmdp.DiscreteGaussian(sigma=1.3).thresholded(5, dropped=np.nan),
         np.nan,
