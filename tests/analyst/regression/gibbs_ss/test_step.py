@@ -333,7 +333,7 @@ def test_release_in_parts():
             "s", n=50, coef=theta, sigma2=sigma2, x_moments=NormalMoments(0.0, 1.0)
         )
         pmdp.Privatized("xx", s[:2], pmdp.Laplace(scale=[1.0, 2.0]), observed=[50.0, 3.0])
-        pmdp.Privatized("mean_xy", s[2:4] / 50, pmdp.Gaussian(sigma=0.1), observed=[0.4, 0.1])
+        pmdp.Privatized("xy_mean", s[2:4] / 50, pmdp.Gaussian(sigma=0.1), observed=[0.4, 0.1])
         step = pmdp.GibbsSS()
     [block] = step.blocks
     np.testing.assert_allclose(block.map, np.vstack([np.eye(5)[:2], np.eye(5)[2:4] / 50]))
