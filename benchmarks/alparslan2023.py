@@ -21,7 +21,7 @@ from pymc_dp.accounting import gaussian_sigma
 from pymc_dp.analyst.regression import fixed_s
 from pymc_dp.analyst.regression.normal_x.gram_tuning import GramTuning
 from pymc_dp.analyst.regression.normal_x.iteration import Priors, Releases, State, iterate
-from pymc_dp.analyst.regression.statistics import PARTS
+from pymc_dp.holder.regression_statistics import PARTS
 from pymc_dp.regression import RegressionRelease, adassp, fixed_s_fast, norm_sensitivity
 
 FILES = {"power plant": "power_plant_energy", "bike": "bike_sharing", "air": "air_quality"}

@@ -17,7 +17,6 @@ from pymc_dp.analyst.regression.moments import (
 )
 from pymc_dp.analyst.regression.normal_x.holders import HolderStatistics
 from pymc_dp.analyst.regression.priors import InverseWishart
-from pymc_dp.analyst.regression.statistics import StatisticsLayout, regression_statistics
 from pymc_dp.holder.bounds import BoxBounds, NormBounds
 from pymc_dp.holder.regression_release import RegressionRelease, regression_release
 from pymc_dp.holder.regression_sensitivity import (
@@ -25,6 +24,7 @@ from pymc_dp.holder.regression_sensitivity import (
     box_sensitivity,
     norm_sensitivity,
 )
+from pymc_dp.holder.regression_statistics import StatisticsLayout, regression_statistics
 
 __all__ = [
     "BoxBounds",

@@ -26,7 +26,11 @@ ORDER = [
     "sampling",
 ]
 #: found where they are installed, and where they may import what uses them
-EXTRAS = {("mechanisms/additive.py", "pymc_dp.interop"), ("interop/opendp_noise.py", "opendp")}
+EXTRAS = {
+    ("accounting/composition.py", "dp_accounting"),
+    ("mechanisms/opendp_noise.py", "opendp"),
+    ("interop/opendp_measurement.py", "opendp"),
+}
 
 
 def modules():

@@ -14,9 +14,10 @@ from pymc.blocking import PointType
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.records import RecordBlock, length_of, small_support
+from pymc_dp.analyst.records import RecordBlock, length_of
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.intervals import ONCE, unknowns
+from pymc_dp.graph.support import small_support
 from pymc_dp.mechanisms import Exact
 
 __all__ = ["ExactTotals", "check_totals"]

@@ -11,7 +11,6 @@ from pymc.vartypes import continuous_types
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.release import PrivatizedRV, Release, by_name, releases
@@ -144,16 +143,6 @@ def _has_kinks(statistic: TensorVariable, rv: TensorVariable, model: pm.Model) -
             if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, _KINKS):
                 return True
     return False
-
-
-def small_support(rv: TensorVariable) -> range | None:
-    """Values of a discrete variable that has few, all known."""
-    if isinstance(rv.owner.op, BernoulliRV):
-        return range(2)
-    if isinstance(rv.owner.op, CategoricalRV):
-        k = rv.owner.op.dist_params(rv.owner)[0].type.shape[-1]
-        return None if k is None else range(k)
-    return None
 
 
 def is_record(model: pm.Model, rv: TensorVariable) -> bool:

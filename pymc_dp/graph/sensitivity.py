@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.records import small_support
 from pymc_dp.graph.intervals import ONCE, UnboundedError, bounds, rows_are_alike, unknowns
+from pymc_dp.graph.support import small_support
 from pymc_dp.mechanisms import Guarantee, Mechanism, PrivacyWarning
 
 __all__ = ["Sensitivity", "check_declared", "derive_sensitivities", "derive_sensitivity"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.analyst.regression.statistics import StatisticsLayout
 from pymc_dp.graph.sensitivity import Sensitivity
 from pymc_dp.holder.regression_sensitivity import box_sensitivity, norm_sensitivity
+from pymc_dp.holder.regression_statistics import StatisticsLayout
 from pymc_dp.types import Array, Neighbours
 
 __all__ = ["BoxBounds", "NormBounds"]

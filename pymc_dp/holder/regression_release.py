@@ -11,11 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pymc_dp.accounting.budget import PrivacyBudget, record_weight
-from pymc_dp.analyst.regression.normal_x.holders import holder_layout
-from pymc_dp.analyst.regression.statistics import StatisticsLayout, regression_statistics
 from pymc_dp.graph.sensitivity import Sensitivity
 from pymc_dp.holder.bounds import BoxBounds, NormBounds
 from pymc_dp.holder.regression_sensitivity import averaged_sensitivity
+from pymc_dp.holder.regression_statistics import (
+    StatisticsLayout,
+    holder_layout,
+    regression_statistics,
+)
 from pymc_dp.mechanisms import Gaussian, Laplace
 from pymc_dp.mechanisms.base import positive
 from pymc_dp.types import Array, Neighbours

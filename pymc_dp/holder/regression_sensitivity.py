@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
 from pymc_dp.accounting.budget import record_weight
-from pymc_dp.analyst.regression.statistics import PARTS, StatisticsLayout
 from pymc_dp.graph.sensitivity import Sensitivity
+from pymc_dp.holder.regression_statistics import PARTS, StatisticsLayout
 from pymc_dp.mechanisms.base import positive
 from pymc_dp.types import Array, Neighbours
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import lru_cache
+from typing import Any, ClassVar
 
 import numba
 import numpy as np
@@ -14,11 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from pymc.vartypes import discrete_types
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.mechanisms import opendp_noise
 from pymc_dp.mechanisms.base import Mechanism, check_finite, check_shape, check_whole
 from pymc_dp.numerics.arguments import numbers
-
-if TYPE_CHECKING:
-    from pymc_dp.mechanisms.postprocess import Clamped, Rounded, Thresholded
 
 __all__ = ["AdditiveNoise", "IntegerNoise"]
 
@@ -114,8 +112,6 @@ class AdditiveNoise(Mechanism):
         withstand attacks on floating-point numbers; otherwise integer noise is drawn exactly, and
         continuous noise with a warning.
         """
-        from pymc_dp.interop import opendp_noise  # which may import this module
-
         noise = np.broadcast_to(self.noise_of(value), value.shape)
         if opendp_noise.is_installed():
             return opendp_noise.add_noise(self.opendp_maker, value, noise)
@@ -131,62 +127,6 @@ class AdditiveNoise(Mechanism):
         check_finite("the statistic", value)
         self.noise_of(value)
         return value
-
-    def clamped(
-        self,
-        lower: float | None = None,
-        upper: float | None = None,
-        *,
-        statistic_too: bool = False,
-    ) -> Clamped:
-        """Say that the noisy value was then moved into ``[lower, upper]``.
-
-        With `statistic_too` the statistic itself was moved into these bounds as well, before the
-        noise.
-
-        Examples
-        --------
-        >>> import pymc_dp as pmdp
-        >>> pmdp.Laplace(scale=2).clamped(lower=0)
-        Laplace(scale=2.).clamped(lower=0)
-        """
-        from pymc_dp.mechanisms.postprocess import Clamped
-
-        return Clamped(self, lower, upper, statistic_too)
-
-    def rounded(self, step: float = 1.0, *, how: str = "nearest") -> Rounded:
-        """Say that the noisy value was then rounded to a multiple of `step`.
-
-        `how` says which: ``"nearest"`` with halves upwards, ``"floor"`` (down), ``"ceil"`` (up) or
-        ``"trunc"``, towards zero, as ``int(value)`` does.
-
-        Examples
-        --------
-        >>> import pymc_dp as pmdp
-        >>> pmdp.Gaussian(sigma=3).rounded(10)
-        Gaussian(sigma=3.).rounded(10)
-        >>> pmdp.Laplace(scale=2).rounded(how="trunc")
-        Laplace(scale=2.).rounded(1, how='trunc')
-        """
-        from pymc_dp.mechanisms.postprocess import Rounded
-
-        return Rounded(self, step, how)
-
-    def thresholded(self, threshold: float, *, dropped: float | None = None) -> Thresholded:
-        """Say that values below `threshold` were then dropped, and how a dropped one is written.
-
-        A dropped cell is information: the noisy value was below the threshold. Write `dropped` in
-        the release where a cell is missing: ``np.nan``, or a number below the threshold.
-
-        Examples
-        --------
-        >>> import pymc_dp as pmdp
-        >>> pmdp.DiscreteGaussian(sigma=10).thresholded(90, dropped=0)
-        DiscreteGaussian(sigma=10.).thresholded(90, dropped=0)
-        """
-        from pymc_dp.mechanisms.postprocess import Thresholded
-
-        return Thresholded(self, threshold, dropped)
 
     def check_statistic(self, name: str, statistic: TensorVariable, shape: tuple[int, ...]) -> None:
         """Insist on one noise parameter, or one for every component."""
@@ -231,7 +171,7 @@ def _log_diff(larger: TensorVariable, smaller: TensorVariable) -> TensorVariable
     return larger + pt.log1mexp(pt.minimum(smaller - larger, -1e-300))
 
 
-@cache
+@lru_cache(maxsize=256)  # not all that were ever made
 def _interval_function(log_tail: Callable[..., float], whole: bool) -> Callable[..., float]:
     mirror = 1.0 if whole else 0.0
 

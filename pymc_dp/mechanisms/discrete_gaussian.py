@@ -24,6 +24,7 @@ from pymc_dp.mechanisms.gaussian_sums import (
     log_tail,
     symbolic_log_sum,
 )
+from pymc_dp.mechanisms.postprocess import PostProcessing
 
 __all__ = ["DiscreteGaussian"]
 
@@ -78,7 +79,7 @@ def _draw_in_numba(op: Any, node: Any) -> Any:
 _discrete_gaussian_rv = DiscreteGaussianRV()
 
 
-class DiscreteGaussian(GaussianCalibration, IntegerNoise):
+class DiscreteGaussian(GaussianCalibration, IntegerNoise, PostProcessing):
     r"""Released = statistic + k, P(k) proportional to :math:`\exp(-k^2 / 2\sigma^2)`.
 
     With l2 sensitivity :math:`\Delta_2` it satisfies :math:`\rho`-zCDP with

@@ -13,6 +13,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.mechanisms.additive import IntegerNoise
 from pymc_dp.mechanisms.calibration import LaplaceCalibration
 from pymc_dp.mechanisms.exact_sampling import discrete_laplace
+from pymc_dp.mechanisms.postprocess import PostProcessing
 
 __all__ = ["DiscreteLaplace"]
 
@@ -27,7 +28,7 @@ def _log_tail(x: float, scale: float) -> float:
     return -x / scale - np.log1p(np.exp(-1 / scale))
 
 
-class DiscreteLaplace(LaplaceCalibration, IntegerNoise):
+class DiscreteLaplace(LaplaceCalibration, IntegerNoise, PostProcessing):
     r"""Two-sided geometric noise: released = statistic + k, P(k) proportional to exp(-|k|/scale).
 
     The normaliser is :math:`\tanh(1 / (2\,\text{scale}))`. Satisfies :math:`\epsilon`-differential

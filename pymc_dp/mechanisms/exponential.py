@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -301,7 +301,7 @@ class KNormGradient(ExponentialMechanism):
         return -pt.abs(totals).max(axis=-1)
 
 
-@cache
+@lru_cache(maxsize=256)  # not all that were ever made
 def _compiled_scores(mechanism: ExponentialMechanism, ndim: int, dtype: str) -> Any:
     statistic = pt.tensor("statistic", dtype=dtype, shape=(None,) * ndim)
     return pytensor.function([statistic], mechanism._scaled_scores(statistic))

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.accounting.gaussian import gaussian_sigma
-from pymc_dp.mechanisms.additive import AdditiveNoise
 from pymc_dp.mechanisms.base import warn_floating_point
 from pymc_dp.mechanisms.calibration import GaussianCalibration
+from pymc_dp.mechanisms.postprocess import PostProcessing
 from pymc_dp.numerics.entropy import system_normal
 
 __all__ = ["Gaussian"]
@@ -48,7 +48,7 @@ def log_normal_tail(x: float, sigma: float) -> float:
     return -0.5 * z * z - 0.5 * np.log(2 * np.pi) + np.log(mills_ratio(z))
 
 
-class Gaussian(GaussianCalibration, AdditiveNoise):
+class Gaussian(GaussianCalibration, PostProcessing):
     r"""The Gaussian mechanism: released = statistic + Normal(0, sigma).
 
     With l2 sensitivity :math:`\Delta_2` it satisfies :math:`\rho`-zCDP with

@@ -11,9 +11,9 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.mechanisms.additive import AdditiveNoise
 from pymc_dp.mechanisms.base import warn_floating_point
 from pymc_dp.mechanisms.calibration import LaplaceCalibration
+from pymc_dp.mechanisms.postprocess import PostProcessing
 from pymc_dp.numerics.entropy import system_uniform
 
 __all__ = ["Laplace"]
@@ -29,7 +29,7 @@ def _log_tail(x: float, scale: float) -> float:
     return -x / scale - np.log(2.0)
 
 
-class Laplace(LaplaceCalibration, AdditiveNoise):
+class Laplace(LaplaceCalibration, PostProcessing):
     r"""The Laplace mechanism: released = statistic + Laplace(0, scale).
 
     Satisfies :math:`\epsilon`-differential privacy with

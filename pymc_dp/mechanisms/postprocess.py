@@ -16,9 +16,9 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.accounting.composition import GaussianQueries
 from pymc_dp.mechanisms.additive import AdditiveNoise, Bound
-from pymc_dp.mechanisms.base import Guarantee, check_finite, check_shape, positive
+from pymc_dp.mechanisms.around import Around
+from pymc_dp.mechanisms.base import check_finite, check_shape, positive
 from pymc_dp.mechanisms.postprocess_compiled import (
     clamped_density,
     clamped_first_density,
@@ -31,7 +31,7 @@ from pymc_dp.mechanisms.postprocess_compiled import (
 )
 from pymc_dp.numerics.arguments import number, numbers
 
-__all__ = ["Clamped", "Rounded", "Thresholded"]
+__all__ = ["Clamped", "PostProcessing", "Rounded", "Thresholded"]
 
 
 #: a dropped cell inside a model: PyMC would impute NaN, and everything below the threshold means
@@ -43,90 +43,62 @@ _ROUNDINGS = ("nearest", "floor", "ceil", "trunc")
 _JUST_ABOVE = 2.0**-40
 
 
-class PostProcessed(AdditiveNoise):
+class PostProcessing(AdditiveNoise):
+    """What may be said to have happened to a noisy value before it was released."""
+
+    def clamped(
+        self,
+        lower: float | None = None,
+        upper: float | None = None,
+        *,
+        statistic_too: bool = False,
+    ) -> Clamped:
+        """Say that the noisy value was then moved into ``[lower, upper]``.
+
+        With `statistic_too` the statistic itself was moved into these bounds as well, before the
+        noise.
+
+        Examples
+        --------
+        >>> import pymc_dp as pmdp
+        >>> pmdp.Laplace(scale=2).clamped(lower=0)
+        Laplace(scale=2.).clamped(lower=0)
+        """
+        return Clamped(self, lower, upper, statistic_too)
+
+    def rounded(self, step: float = 1.0, *, how: str = "nearest") -> Rounded:
+        """Say that the noisy value was then rounded to a multiple of `step`.
+
+        `how` says which: ``"nearest"`` with halves upwards, ``"floor"`` (down), ``"ceil"`` (up) or
+        ``"trunc"``, towards zero, as ``int(value)`` does.
+
+        Examples
+        --------
+        >>> import pymc_dp as pmdp
+        >>> pmdp.Gaussian(sigma=3).rounded(10)
+        Gaussian(sigma=3.).rounded(10)
+        >>> pmdp.Laplace(scale=2).rounded(how="trunc")
+        Laplace(scale=2.).rounded(1, how='trunc')
+        """
+        return Rounded(self, step, how)
+
+    def thresholded(self, threshold: float, *, dropped: float | None = None) -> Thresholded:
+        """Say that values below `threshold` were then dropped, and how a dropped one is written.
+
+        A dropped cell is information: the noisy value was below the threshold. Write `dropped` in
+        the release where a cell is missing: ``np.nan``, or a number below the threshold.
+
+        Examples
+        --------
+        >>> import pymc_dp as pmdp
+        >>> pmdp.DiscreteGaussian(sigma=10).thresholded(90, dropped=0)
+        DiscreteGaussian(sigma=10.).thresholded(90, dropped=0)
+        """
+        return Thresholded(self, threshold, dropped)
+
+
+class PostProcessed(Around, PostProcessing):
     """A mechanism whose noisy value was changed before it was released."""
-
-    def __init__(self, inner: AdditiveNoise) -> None:
-        if isinstance(inner, Thresholded):
-            raise ValueError(
-                f"{inner!r} has dropped cells, which nothing can be done to afterwards: write "
-                ".thresholded(...) last."
-            )
-        self.inner = inner
-        self.noise = inner.noise
-        self.sensitivity = inner.sensitivity
-        self.lattice = inner.lattice
-        self.dtype = inner.dtype
-
-    def __getattr__(self, name: str) -> Any:
-        # the noise's own parameters, under the names they were given by
-        if name in ("scale", "sigma", "epsilon", "delta", "rho"):
-            return getattr(self.inner, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    @property
-    def norm(self) -> int | None:  # type: ignore[override]
-        """The inner mechanism's."""
-        return self.inner.norm
-
-    def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
-        """Guarantee of the noise: post-processing keeps it (Dwork & Roth 2014, Proposition 2.1)."""
-        return self.inner.guarantee(sensitivity)
-
-    def check_statistic(self, name: str, statistic: TensorVariable, shape: tuple[int, ...]) -> None:
-        """As the inner mechanism."""
-        self.inner.check_statistic(name, statistic, shape)
-
-    def symbolic_log_tail(self, x: TensorVariable) -> TensorVariable:
-        """Belongs to noise that is symmetric; this is not."""
-        raise NotImplementedError
-
-    def noisy(self, value: NDArray, noise: NDArray[np.float64]) -> NDArray:
-        """Belongs to the inner mechanism."""
-        raise NotImplementedError
-
-    def cost(self, sensitivity: ArrayLike | None = None) -> GaussianQueries:
-        """Cost of the noise."""
-        return self.inner.cost(sensitivity)
-
-    def checked_input(self, statistic: ArrayLike) -> NDArray:
-        """As the inner mechanism."""
-        return self.inner.checked_input(statistic)
-
-    def noised(self, value: NDArray) -> NDArray:
-        """Draw with the inner mechanism, then do the same to the number."""
-        return self.change(self.inner.noised(value), np)
-
-    def draw(self, statistic: TensorVariable, rng: Any) -> tuple[Any, TensorVariable]:
-        """Symbolic draw of a released value."""
-        rng, value = self.inner.draw(statistic, rng)
-        return rng, self.change(value, pt).astype(self.dtype)
-
-    def support_point(self, statistic: TensorVariable) -> TensorVariable:
-        """Return what becomes of the statistic without noise."""
-        return self.change(statistic, pt).astype(self.dtype)
-
-    def change(self, noisy: Any, module: Any) -> Any:
-        """Do to a noisy value what was done before release, with NumPy or PyTensor functions."""
-        raise NotImplementedError
-
-    def _check_span(self, name: str, value: Any) -> None:
-        low, high = self.span
-        value = numbers(f"The released value of {name!r}", value)
-        if np.any(value < low) or np.any(value > high):
-            raise ValueError(
-                f"The released value of {name!r} lies outside [{low:g}, {high:g}], which {self!r} "
-                "cannot give."
-            )
-
-    def _on_lattice(self, name: str, value: float) -> float:
-        step = self.inner.lattice
-        if step and value != step * round(value / step):
-            raise ValueError(
-                f"{name}={value:g} is not a value that {self.inner!r} can release: write a "
-                f"multiple of {step:g}."
-            )
-        return value
 
 
 class Clamped(PostProcessed):
@@ -310,6 +282,8 @@ class Rounded(PostProcessed):
 
 class Thresholded(PostProcessed):
     """Values below a threshold dropped; made by ``mechanism.thresholded(t, dropped=...)``."""
+
+    last = True
 
     def __init__(self, inner: AdditiveNoise, threshold: float, dropped: float | None) -> None:
         super().__init__(inner)

@@ -7,14 +7,14 @@ same as graphs, and says what they mean.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numba
 import numpy as np
 
 
-@cache
+@lru_cache(maxsize=256)  # not all that were ever made
 def compiled_edge(step: float, above: float, how: str) -> Callable[[float], float]:
     """Least noisy value that is moved to ``k * step`` or higher.
 
@@ -40,7 +40,7 @@ def compiled_edge(step: float, above: float, how: str) -> Callable[[float], floa
     return {"nearest": nearest, "floor": floor, "ceil": ceil, "trunc": trunc}[how]
 
 
-@cache
+@lru_cache(maxsize=256)  # not all that were ever made
 def clamped_first_density(density: Any, lower: float, upper: float) -> Callable[..., float]:
     """Density where the statistic was clamped before the noise."""
 
@@ -51,7 +51,7 @@ def clamped_first_density(density: Any, lower: float, upper: float) -> Callable[
     return log_density
 
 
-@cache
+@lru_cache(maxsize=256)  # not all that were ever made
 def clamped_first_interval(interval: Any, lower: float, upper: float) -> Callable[..., float]:
     """Probability of an interval where the statistic was clamped before the noise."""
 
@@ -62,7 +62,7 @@ def clamped_first_interval(interval: Any, lower: float, upper: float) -> Callabl
     return log_interval
 
 
-@cache
+@lru_cache(maxsize=256)  # not all that were ever made
 def clamped_density(
     density: Any, interval: Any, lower: float, upper: float, half: float
 ) -> Callable[..., float]:
@@ -79,7 +79,7 @@ def clamped_density(
     return log_density
 
 
-@cache
+@lru_cache(maxsize=256)  # not all that were ever made
 def clamped_interval(interval: Any, lower: float, upper: float) -> Callable[..., float]:
     """Probability of an interval; a bound outside the clamp is none."""
 
@@ -94,7 +94,7 @@ def clamped_interval(interval: Any, lower: float, upper: float) -> Callable[...,
     return log_interval
 
 
-@cache
+@lru_cache(maxsize=256)  # not all that were ever made
 def rounded_density(interval: Any, edge: Any, step: float) -> Callable[..., float]:
     """Probability of the noisy values that a multiple of the step stands for."""
 
@@ -106,7 +106,7 @@ def rounded_density(interval: Any, edge: Any, step: float) -> Callable[..., floa
     return log_density
 
 
-@cache
+@lru_cache(maxsize=256)  # not all that were ever made
 def rounded_interval(interval: Any, edge: Any, step: float) -> Callable[..., float]:
     """Probability that the rounded value lies in an interval."""
 
@@ -117,7 +117,7 @@ def rounded_interval(interval: Any, edge: Any, step: float) -> Callable[..., flo
     return log_interval
 
 
-@cache
+@lru_cache(maxsize=256)  # not all that were ever made
 def thresholded_density(density: Any, interval: Any, threshold: float) -> Callable[..., float]:
     """Density of a kept value, probability of a dropped one."""
 

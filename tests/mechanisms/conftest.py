@@ -6,4 +6,4 @@ import pytest
 @pytest.fixture
 def without_opendp(monkeypatch):
     """Release as on a machine without OpenDP."""
-    monkeypatch.setattr("pymc_dp.interop.opendp_noise.is_installed", lambda: False)
+    monkeypatch.setattr("pymc_dp.mechanisms.opendp_noise.is_installed", lambda: False)

@@ -15,7 +15,8 @@ from pytensor.graph.replace import graph_replace
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.record_gibbs.drawing import draw_from
-from pymc_dp.analyst.records import RecordBlock, length_of, small_support
+from pymc_dp.analyst.records import RecordBlock, length_of
+from pymc_dp.graph.support import small_support
 
 __all__ = ["draw_local_conditional"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numba
@@ -15,7 +15,7 @@ from pymc_dp.numerics.rounds import Part, Place
 __all__ = ["make_swap_move", "make_swap_sweep"]
 
 
-@cache
+@lru_cache(maxsize=256)  # not all that were ever made
 def make_swap_sweep(densities: tuple[Callable[..., float], ...]) -> Callable[..., Any]:
     """Compile a sweep over pairs for releases with the given noise densities.
 

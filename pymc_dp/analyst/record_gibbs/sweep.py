@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numba
@@ -37,7 +37,7 @@ def switch(densities: tuple[Callable[..., float], ...]) -> Callable[..., float]:
     return log_density
 
 
-@cache
+@lru_cache(maxsize=256)  # not all that were ever made
 def make_sweep(densities: tuple[Callable[..., float], ...]) -> Callable[..., Any]:
     """Compile a sweep for releases with the given noise densities.
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_dp.analyst.regression.statistics import StatisticsLayout
+from pymc_dp.holder.regression_statistics import StatisticsLayout
 
 __all__ = ["normal_record", "product_covariance", "record_moments"]
 

@@ -10,7 +10,7 @@ from arviz_base import from_dict
 from numpy.typing import ArrayLike
 from scipy.linalg import lapack
 
-from pymc_dp.analyst.regression.statistics import StatisticsLayout, checked_count
+from pymc_dp.holder.regression_statistics import StatisticsLayout, checked_count
 from pymc_dp.types import Array
 
 __all__ = ["NormalInverseGamma", "NormalInverseWishart", "conjugate_posterior", "nearest_valid"]

@@ -15,7 +15,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.analyst.regression.clt import normal_record, record_moments
 from pymc_dp.analyst.regression.moments import FixedMoments, NormalMoments, as_moments
 from pymc_dp.analyst.regression.normal_x.wishart import CrossProductRV, GramRV
-from pymc_dp.analyst.regression.statistics import StatisticsLayout, checked_count
 from pymc_dp.compat import (
     SymbolicRandomVariable,
     default_transform_rules,
@@ -25,6 +24,7 @@ from pymc_dp.compat import (
 )
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.intervals import ONCE
+from pymc_dp.holder.regression_statistics import StatisticsLayout, checked_count
 from pymc_dp.mechanisms import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Mechanism
 
 __all__ = [

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from pytensor.graph.basic import Constant, Variable
 
 from pymc_dp.analyst.regression.clt import product_covariance
-from pymc_dp.analyst.regression.statistics import StatisticsLayout, checked_count
+from pymc_dp.holder.regression_statistics import StatisticsLayout, checked_count
 from pymc_dp.types import Array
 
 __all__ = [

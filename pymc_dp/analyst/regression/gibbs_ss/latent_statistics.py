@@ -17,9 +17,9 @@ from pytensor.tensor.variable import TensorVariable
 from scipy.linalg import lapack
 
 from pymc_dp.analyst.regression.distribution import RegressionStatisticsRV
-from pymc_dp.analyst.regression.statistics import checked_count
 from pymc_dp.analyst.release import Release, by_name, releases
 from pymc_dp.graph.intervals import ONCE
+from pymc_dp.holder.regression_statistics import checked_count
 from pymc_dp.mechanisms import Gaussian, Laplace
 from pymc_dp.numerics.normal_mixture import laplace_variances
 from pymc_dp.types import Array

@@ -12,14 +12,9 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.regression.normal_x.wishart import CrossProductRV, GramRV
-from pymc_dp.analyst.regression.statistics import StatisticsLayout
+from pymc_dp.holder.regression_statistics import holder_layout
 
-__all__ = ["HolderStatistics", "holder_layout"]
-
-
-def holder_layout(n_covariates: int, intercept: bool) -> StatisticsLayout:
-    """Order of what a holder releases: unique entries of X'X, then X'y."""
-    return StatisticsLayout(n_covariates, intercept, ("xx", "xy"))
+__all__ = ["HolderStatistics"]
 
 
 def HolderStatistics(  # noqa: N802  (declares variables, as pm.Normal beside it does)

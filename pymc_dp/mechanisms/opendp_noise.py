@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -30,7 +30,7 @@ def add_noise(maker: str, value: NDArray, noise: NDArray[np.float64]) -> NDArray
     return np.array(noisy, dtype=value.dtype).reshape(value.shape)
 
 
-@cache
+@lru_cache(maxsize=256)  # not all that were ever made
 def _measurement(maker: str, kind: str, parameter: float) -> Any:
     import opendp.prelude as dp
 

@@ -14,7 +14,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_dp.types import Array
 
-__all__ = ["PARTS", "StatisticsLayout", "checked_count", "regression_statistics"]
+__all__ = ["PARTS", "StatisticsLayout", "checked_count", "holder_layout", "regression_statistics"]
 
 
 #: X'X, X'y and y'y; a release holds all three, the first two, or the first
@@ -290,3 +290,8 @@ def _clipped(library: Any, values: Any, bounds: tuple[ArrayLike, ArrayLike] | No
     if not np.all(lower < upper):
         raise ValueError(f"Bounds must be (lower, upper) with lower < upper, got {bounds!r}.")
     return library.clip(values, lower, upper)
+
+
+def holder_layout(n_covariates: int, intercept: bool) -> StatisticsLayout:
+    """Order of what a holder releases: unique entries of X'X, then X'y."""
+    return StatisticsLayout(n_covariates, intercept, ("xx", "xy"))
