@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytensor.tensor as pt
 
 from pymc_dp.analyst.record_gibbs.drawing import draw_from
@@ -28,6 +29,8 @@ __all__ = [
 
 #: exponential numbers that are added to a gamma: z is normal enough from shape 4 on
 ADDED = 4
+#: of shares that are numbers in double precision
+LARGEST_LOG_ODDS = 700.0
 
 
 def gamma_residuals(g: Any, shape: Any) -> list[Any]:
@@ -66,4 +69,8 @@ def dirichlet_residuals(x: Any, old: Any) -> list[Any]:
 def from_dirichlet_residuals(residuals: list[Any], new: Any) -> tuple[Any, Any]:
     """Shares whose gammas have these residuals, and the sum of the residuals' log-densities."""
     log_g, log_density = from_gamma_residuals(residuals, new[0])
-    return pt.special.softmax(log_g, axis=-1), pt.sum(log_density)
+    spread = pt.max(log_g, axis=-1) - pt.min(log_g, axis=-1)
+    # a share that is too small for a number has no value on the way back
+    possible = pt.all(spread < LARGEST_LOG_ODDS)
+    shares = pt.special.softmax(log_g, axis=-1)
+    return shares, pt.switch(possible, pt.sum(log_density), -np.inf)

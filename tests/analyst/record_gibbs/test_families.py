@@ -94,7 +94,7 @@ def categorical():
 
 
 def dirichlet():
-    x = pm.Dirichlet("x", pm.Gamma("a", [3, 4, 6], 3.0), shape=(N, 3))
+    x = pm.Dirichlet("x", pm.Gamma("a", [0.7, 2, 3], 1.0), shape=(N, 3))
     return pt.log(x.clip(0.01, 1)).sum(axis=0)
 
 

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor
@@ -395,3 +396,22 @@ def test_can_be_switched_off():
         x = pm.Normal("x", mu, 1, shape=5)
         pmdp.Privatized("s", x.sum(), pmdp.Gaussian(sigma=5), observed=3)
         assert pmdp.RecordGibbs(interweave=False).blocks[0].interweaving is None
+
+
+def test_two_tables_that_share_their_parameters_do_not_hold_them():
+    # 2000 draws are worth about 30 where one table's records held the parameters
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 3, shape=2)
+        for i, n in enumerate((80, 120)):
+            x = pm.Normal(f"x{i}", mu, 1, shape=(n, 2)).clip(-5, 5)
+            pmdp.Privatized(f"s{i}", x.sum(axis=0), pmdp.Laplace(scale=300), observed=[40.0, -60])
+        step = pmdp.RecordGibbs()
+    rng, point, draws = np.random.default_rng(1), model.initial_point(), []
+    step.setup_chain(rng, 500, 2000)
+    for i in range(2500):
+        if i == 500:
+            step.stop_tuning()
+        point, _ = step.step(point)
+        draws.append(point["mu"])
+    chain = np.array(draws[500:])
+    assert min(az.ess(chain[None, :, k]) for k in range(2)) > 300
