@@ -62,7 +62,7 @@ def found(coefficients, mean=None):
 
 
 def moved_names(packing, reflect):
-    return [n for n, (start, *_) in packing.parameters.items() if start in reflect.places]
+    return [n for n, where in packing.parameters.slices.items() if where.start in reflect.places]
 
 
 @pytest.mark.parametrize(
