@@ -207,7 +207,7 @@ def test_a_pickled_step_goes_on_without_what_it_computed():
     assert copy.gradients._blocks == []
     point = {"b": np.zeros(3)}
     step.step(point)
-    with pytest.raises(pmdp.PrivacyError, match="not claimed"):
+    with pytest.raises(pmdp.PrivacyError, match="No budget was claimed"):
         copy.step(point)
     copy.setup_chain(np.random.default_rng(0), 0, 5)
     copy.step(point)
