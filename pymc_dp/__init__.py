@@ -26,6 +26,7 @@ from pymc_dp.mechanisms import (
     Mechanism,
     PrivacyWarning,
     RandomizedResponse,
+    Staircase,
 )
 from pymc_dp.regression import (
     HolderStatistics,
@@ -62,6 +63,7 @@ __all__ = [
     "RandomizedResponse",
     "RecordGibbs",
     "RegressionStatistics",
+    "Staircase",
     "clamp",
     "clip_fraction",
     "datasets",

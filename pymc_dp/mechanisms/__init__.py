@@ -9,6 +9,7 @@ from pymc_dp.mechanisms.exponential import ExponentialMechanism, KNormGradient
 from pymc_dp.mechanisms.gaussian import Gaussian
 from pymc_dp.mechanisms.laplace import Laplace
 from pymc_dp.mechanisms.randomized_response import RandomizedResponse
+from pymc_dp.mechanisms.staircase import Staircase
 
 __all__ = [
     "CustomMechanism",
@@ -23,4 +24,5 @@ __all__ = [
     "Mechanism",
     "PrivacyWarning",
     "RandomizedResponse",
+    "Staircase",
 ]

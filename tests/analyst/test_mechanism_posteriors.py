@@ -40,8 +40,18 @@ def distance(total, released):
     return -pt.abs(total - released)
 
 
+def staircase(x, epsilon, gamma):
+    x = np.abs(x)
+    return np.exp(-epsilon * (np.floor(x) + (x % 1 >= gamma)))
+
+
 geometric = stats.dlaplace(1 / 1.5)
 SUMS = {
+    "staircase": (
+        pmdp.Staircase(epsilon=0.8, sensitivity=1, gamma=0.3),
+        7.4,
+        staircase(7.4 - ONES, 0.8, 0.3),
+    ),
     "discrete Laplace": (pmdp.DiscreteLaplace(scale=1.5), 9, geometric.pmf(9 - ONES)),
     "discrete Gaussian": (
         pmdp.DiscreteGaussian(sigma=1.3),

@@ -355,7 +355,7 @@ UNKNOWN = {
 @pytest.mark.parametrize("vouched", [False, True])
 def test_mixed_records_are_refused_even_if_vouched_for(name, vouched):
     # the message is that of the proof: the trial has its own test
-    message = r"mixes records \((?!one changes)|joint density|more than one axis"
+    message = r"mixes records \((?!one changes)|joint density|more than one axis|inside a function"
     with pytest.raises(ValueError, match=message):
         likelihood_of(MIXED[name], independent_records=vouched)
 
