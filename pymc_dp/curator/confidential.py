@@ -22,6 +22,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedIncSubtensor
 from pytensor.tensor.type import TensorType
 
+from pymc_dp.compat import inline_ofg_node
 from pymc_dp.types import Variable
 
 _FEW = 4  # numbers in an array that is like so many numbers written into the model
@@ -123,7 +124,7 @@ def as_written(rv: Variable) -> list[Variable]:
     """
     if rv.owner is None:
         return []
-    inner = rv.owner.op.inner_outputs if isinstance(rv.owner.op, OpFromGraph) else []
+    inner = inline_ofg_node(rv.owner) if isinstance(rv.owner.op, OpFromGraph) else []
     return [var for var in [*rv.owner.inputs, *inner] if isinstance(var.type, TensorType)]
 
 

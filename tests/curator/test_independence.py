@@ -247,6 +247,13 @@ def mean_of_constants_in_a_random_graph():
     pm.CustomDist("y", m(), dist=dist, observed=Y)
 
 
+def mean_of_an_argument_in_a_random_graph():
+    def dist(mu, x, size):
+        return pm.Normal.dist(mu * (x - x.mean()), 1, size=size)
+
+    pm.CustomDist("y", m(), X[:, 0], dist=dist, observed=Y)
+
+
 def deterministic_of_centred_covariates():
     x = x_data()
     normal(m() * pm.Deterministic("z", x - x.mean()))
@@ -336,6 +343,7 @@ MIXED = {
         mean_in_a_custom_density,
         mean_of_constants_in_a_closure,
         mean_of_constants_in_a_random_graph,
+        mean_of_an_argument_in_a_random_graph,
         deterministic_of_centred_covariates,
         gaussian_process,
         sums_by_group,
