@@ -24,7 +24,7 @@ from pymc_dp.curator.gradient_kernels import (
     clipped_score_total,
     column_lengths,
 )
-from pymc_dp.curator.likelihood import RecordLikelihood, rebuilt
+from pymc_dp.curator.likelihood import SHAPE_ERRORS, RecordLikelihood, rebuilt
 from pymc_dp.curator.predictors import Entries, find_entries
 from pymc_dp.curator.value_gradient import make_value_total
 from pymc_dp.numerics.compiled import graph_key, joined_key
@@ -245,7 +245,7 @@ class RecordGradients:
             if self.kind == "forward":
                 return self._jacobian(some[0], self._directions, *some[1:]).shape[1] == 2
             return all(piece.shape[1] == 2 for piece in self._pieces(*some))
-        except Exception:  # the number of records is written into the graph
+        except SHAPE_ERRORS:
             return False
 
     def _part(self, records: slice) -> list[NDArray[Any]]:

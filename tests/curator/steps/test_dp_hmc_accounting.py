@@ -74,9 +74,9 @@ def test_more_looks_than_claimed_are_refused():
     point = model.initial_point()
     for _ in range(2):
         point, _ = step.step(point)
-    with pytest.raises(pmdp.PrivacyError, match="not claimed"):
+    with pytest.raises(pmdp.PrivacyError, match="No budget was claimed"):
         step.step(point)
-    with pytest.raises(pmdp.PrivacyError, match="not claimed"):
+    with pytest.raises(pmdp.PrivacyError, match="No budget was claimed"):
         step._noisy_gradient(np.zeros(1))
 
 
