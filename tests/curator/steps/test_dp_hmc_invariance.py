@@ -92,7 +92,7 @@ def test_the_posterior_is_kept(case):
 
 
 def test_lengths_told_by_public_records_keep_it_too():
-    problem, other = Problem(), Problem(n=30)
+    problem, other = Problem(), Problem(n=30, seed=1)
     kwargs = HMC | {"public": other.model, "noise_multiplier": 0.2, "clip_logp": 8.0}
     found, accepted = draws(problem.model, 7000, 7, start=problem.mean, **kwargs)
     assert problem.worst_p_value(found) > LEVEL

@@ -19,8 +19,8 @@ LEVEL = 1e-4
 class Problem:
     """Linear regression with known noise, whose (tempered) posterior is Gaussian."""
 
-    def __init__(self, n=40, tempering=1.0, hyper=False):
-        rng = np.random.default_rng(0)
+    def __init__(self, n=40, tempering=1.0, hyper=False, seed=0):
+        rng = np.random.default_rng(seed)
         X = np.column_stack([np.ones(n), rng.normal(size=n)])
         y = X @ [0.5, -0.3] + rng.normal(size=n)
         precision = np.zeros((2 + hyper, 2 + hyper))
