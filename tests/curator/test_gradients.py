@@ -44,17 +44,17 @@ def matrix_of_coefficients():
 
 
 KINDS = {
-    "regression": "entries",
+    "regression": "pieces",
     "several_observed": "forward",
-    "rows_of_vectors": "entries",
+    "rows_of_vectors": "pieces",
     "data_containers": "rows",
     "transposed_covariates": "rows",
-    "mixture": "entries",
+    "mixture": "pieces",
     "custom": "values",
-    "with_intercept": "entries",
+    "with_intercept": "pieces",
     "poisson": "rows",
     "scaled_coefficients": "rows",
-    "two_predictors": "entries",
+    "two_predictors": "pieces",
     "matrix_of_coefficients": "forward",
 }
 ALL = [

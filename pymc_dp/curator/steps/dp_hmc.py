@@ -45,7 +45,7 @@ class DPHMC(PenaltyStep):
     vars : list, optional
         Continuous variables to move; all of the model's by default.
     settings : HMCSettings, optional
-        From :func:`~pymc_dp.suggest_hmc`; what is written beside them goes before.
+        The following ones as a value, from :func:`~pymc_dp.suggest_hmc`; arguments override it.
     clip_logp : float
         Bound on a record's absolute log-likelihood ratio over the length of the move.
     clip_grad : float

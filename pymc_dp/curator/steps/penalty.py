@@ -62,7 +62,7 @@ class PenaltyStep(CuratorStep):
 
         def total() -> list[int]:
             new, old = self.likelihood(proposal), self._log_likelihood(theta)
-            self._kept.append((self._seen_by_data(proposal), new))
+            self._kept.append((self._likelihood_key(proposal), new))
             return [clipped_total(new, old, bound)]
 
         (level,) = self.door.release(total, LEVELS)
@@ -70,7 +70,7 @@ class PenaltyStep(CuratorStep):
 
     def _log_likelihood(self, theta: Vector) -> Vector:
         """Log-likelihood at the current point, kept from the iteration that proposed it."""
-        here = self._seen_by_data(theta)
+        here = self._likelihood_key(theta)
         for kept, log_likelihood in self._kept:
             if kept == here:
                 self._kept = [(kept, log_likelihood)]
@@ -79,7 +79,7 @@ class PenaltyStep(CuratorStep):
         self._kept = [(here, log_likelihood)]
         return log_likelihood
 
-    def _seen_by_data(self, theta: Vector) -> bytes:
+    def _likelihood_key(self, theta: Vector) -> bytes:
         return theta[self.likelihood.data_coordinates].tobytes()
 
     def _prior_here(self, theta: Vector) -> float:
