@@ -83,7 +83,11 @@ def reference(model, n):
     """Mean and root of the covariance of the posterior, by NUTS."""
     with np.errstate(all="ignore"):
         found = SyntheticPosterior(model, n, None, np.random.default_rng(1))
-    return found.space, found.draws.mean(axis=0), np.linalg.cholesky(covariance(found.draws))
+    return (
+        found.records.space,
+        found.draws.mean(axis=0),
+        np.linalg.cholesky(covariance(found.draws)),
+    )
 
 
 def start_values(model):

@@ -101,7 +101,7 @@ def settings_of(experiment, method, epsilon):
     common = {"n": N, "chains": CHAINS, "synthetic": experiment.synthetic}
     if method == "DPHMC":
         found = pmdp.suggest_hmc(epsilon, DELTA, start=experiment.centre, **common)
-        return found.settings, found.draws
+        return dict(found.settings), found.draws
     common["synthetic"] = experiment.synthetic[0]
     found = pmdp.suggest(epsilon, DELTA, dim=size, **common)
     return {"clip_logp": found.clip_logp, "step_size": found.step_size}, found.draws

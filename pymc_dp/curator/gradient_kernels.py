@@ -33,8 +33,8 @@ __all__ = [
     "GRADIENT_LEVELS",
     "MOST_COORDINATES",
     "Single",
-    "clipped_entry_total",
     "clipped_gradient_total",
+    "clipped_piece_total",
     "clipped_score_total",
     "column_lengths",
     "is_usable",
@@ -128,7 +128,7 @@ def _clipped_total(jacobian: Single) -> NDArray[np.int64]:
 
 
 @_jit
-def _clipped_entries(
+def _clipped_pieces(
     slopes: Single, pieces: Single, scores: Matrix, columns: Single, unit: float
 ) -> NDArray[np.int64]:
     size, n = len(slopes), pieces.shape[1]
@@ -179,7 +179,7 @@ def clipped_gradient_total(jacobian: Matrix, bound: float) -> NDArray[np.int64]:
         return _clipped_total((jacobian / (CLIPPED * bound)).astype(np.float32))
 
 
-def clipped_entry_total(
+def clipped_piece_total(
     slopes: Matrix, pieces: Single, scores: Matrix, columns: Single, bound: float
 ) -> NDArray[np.int64]:
     """Sum of clipped gradients by values' derivatives and scores of predictors together.
@@ -200,18 +200,18 @@ def clipped_entry_total(
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_dp.curator.gradient_kernels import clipped_entry_total, clipped_gradient_total
+    >>> from pymc_dp.curator.gradient_kernels import clipped_piece_total, clipped_gradient_total
     >>> rng = np.random.default_rng(0)
     >>> slopes, scores = rng.normal(size=(3, 2)), np.ones((1, 50))
     >>> pieces = rng.normal(size=(2, 50)).astype("float32")
     >>> columns = rng.normal(size=(1, 3, 50)).astype("float32")
     >>> apart = clipped_gradient_total(slopes @ pieces + columns[0], 1.0)
-    >>> together = clipped_entry_total(slopes, pieces, scores, columns, 1.0)
+    >>> together = clipped_piece_total(slopes, pieces, scores, columns, 1.0)
     >>> bool(np.abs(together - apart).max() < 100)
     True
     """
     unit = 1.0 / (CLIPPED * bound)
-    return _clipped_entries((unit * slopes).astype(np.float32), pieces, scores, columns, unit)
+    return _clipped_pieces((unit * slopes).astype(np.float32), pieces, scores, columns, unit)
 
 
 @_jit

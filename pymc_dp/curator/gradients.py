@@ -19,13 +19,13 @@ from pymc_dp.compat import jit_function
 from pymc_dp.curator.gradient_kernels import (
     BLOCK,
     MOST_COORDINATES,
-    clipped_entry_total,
     clipped_gradient_total,
+    clipped_piece_total,
     clipped_score_total,
     column_lengths,
 )
-from pymc_dp.curator.likelihood import RecordLikelihood, rebuilt
-from pymc_dp.curator.predictors import Entries, find_entries
+from pymc_dp.curator.likelihood import SHAPE_ERRORS, RecordLikelihood, rebuilt
+from pymc_dp.curator.predictors import GradientPieces, split_gradient
 from pymc_dp.curator.value_gradient import make_value_total
 from pymc_dp.numerics.compiled import graph_key, joined_key
 from pymc_dp.types import Matrix, Variable, Vector
@@ -79,7 +79,7 @@ class RecordGradients:
         self, likelihood: RecordLikelihood, compile_kwargs: dict[str, Any] | None = None
     ) -> None:
         self.likelihood = likelihood
-        self._turned: list[bool] = [False] * len(likelihood.axes)
+        self._transposed: list[bool] = [False] * len(likelihood.axes)
         theta, rows, logp = likelihood.graph
         _refuse_steps(logp, theta)
         directions = pt.dmatrix("directions")
@@ -92,22 +92,22 @@ class RecordGradients:
             return function
 
         try:
-            entries = find_entries(logp, theta, rows, likelihood.axes)
-            self.kind = _kind(entries)
-            if entries is None:
-                spread = _along(logp, theta, directions)
+            graphs = split_gradient(logp, theta, rows, likelihood.axes)
+            self.kind = _kind(graphs)
+            if graphs is None:
+                spread = _directional_derivatives(logp, theta, directions)
                 self._jacobian = compiled([theta, directions, *rows], spread)
             else:
-                parts = [part.ravel() for part in [*entries.values, *entries.coefficients]]
+                parts = [part.ravel() for part in [*graphs.values, *graphs.coefficients]]
                 values = pt.concatenate(parts)
-                slopes = [_along(values, theta, directions), values]
+                slopes = [_directional_derivatives(values, theta, directions), values]
                 self._slopes = compiled([theta, directions], slopes)
-                inputs, self._turned = _turned(entries, rows, likelihood.axes)
-                self._pieces = compiled([theta, *inputs], _pieces(entries, rows, inputs))
-                self._covariates = compiled(inputs, entries.covariates)
-                self._n_values = len(entries.values)
-                if _is_elementwise(entries, rows):
-                    self._record = compiled(*_of_one_record(entries, rows))
+                inputs, self._transposed = _transposed_inputs(graphs, rows, likelihood.axes)
+                self._pieces = compiled([theta, *inputs], _pieces(graphs, rows, inputs))
+                self._covariates = compiled(inputs, graphs.covariates)
+                self._n_values = len(graphs.values)
+                if _is_elementwise(graphs, rows):
+                    self._record = compiled(*_of_one_record(graphs, rows))
                     made = [
                         v for node in self._record.maker.fgraph.apply_nodes for v in node.outputs
                     ]
@@ -203,7 +203,7 @@ class RecordGradients:
                     total += clipped_score_total(scores[0], columns, lengths, bound)
                 else:
                     by_value = slopes[:, : len(pieces)]
-                    total += clipped_entry_total(by_value, pieces, scores, block.columns, bound)
+                    total += clipped_piece_total(by_value, pieces, scores, block.columns, bound)
         return total
 
     def _value_total(self) -> Callable[..., NDArray[np.int64]]:
@@ -245,68 +245,74 @@ class RecordGradients:
             if self.kind == "forward":
                 return self._jacobian(some[0], self._directions, *some[1:]).shape[1] == 2
             return all(piece.shape[1] == 2 for piece in self._pieces(*some))
-        except Exception:  # the number of records is written into the graph
+        except SHAPE_ERRORS:
             return False
 
     def _part(self, records: slice) -> list[NDArray[Any]]:
         """Confidential arrays of consecutive records, as the compiled functions take them."""
         return [
-            np.ascontiguousarray(rows.T) if turned else rows
-            for rows, turned in zip(self.likelihood.part(records), self._turned, strict=True)
+            np.ascontiguousarray(rows.T) if transposed else rows
+            for rows, transposed in zip(
+                self.likelihood.part(records), self._transposed, strict=True
+            )
         ]
 
 
-def _turned(
-    entries: Entries, rows: Sequence[Variable], axes: Sequence[int]
+def _transposed_inputs(
+    graphs: GradientPieces, rows: Sequence[Variable], axes: Sequence[int]
 ) -> tuple[list[Variable], list[bool]]:
     """Make inputs in place of the rows, and tell which of them have one record a column.
 
     Matrices that meet values alone have: loops over records then read and write memory in order.
     """
-    turned = [
-        row.type.ndim == 2 and axis == 0 and not entries.scores
+    transposed = [
+        row.type.ndim == 2 and axis == 0 and not graphs.scores
         for row, axis in zip(rows, axes, strict=True)
     ]
-    return [row.T.type() if turn else row for row, turn in zip(rows, turned, strict=True)], turned
+    inputs = [
+        row.T.type() if is_transposed else row
+        for row, is_transposed in zip(rows, transposed, strict=True)
+    ]
+    return inputs, transposed
 
 
 def _pieces(
-    entries: Entries, rows: Sequence[Variable], inputs: Sequence[Variable]
+    graphs: GradientPieces, rows: Sequence[Variable], inputs: Sequence[Variable]
 ) -> list[Variable]:
     """Pieces by all values and scores of all predictors, one record a column."""
-    number = [*entries.value_gradients, *entries.scores][0].shape[0]
+    number = [*graphs.value_gradients, *graphs.scores][0].shape[0]
     pieces, scores = pt.zeros((0, number), dtype="float32"), pt.zeros((0, number))
-    if entries.value_gradients:
-        by_value = [gradient.T for gradient in entries.value_gradients]
+    if graphs.value_gradients:
+        by_value = [gradient.T for gradient in graphs.value_gradients]
         pieces = pt.concatenate(by_value, axis=0).astype("float32")
-    if entries.scores:
-        scores = pt.stack(entries.scores)
+    if graphs.scores:
+        scores = pt.stack(graphs.scores)
     swap = {row: given.T for row, given in zip(rows, inputs, strict=True) if given is not row}
     return [rebuilt(graph, swap) for graph in (pieces, scores)]
 
 
-def _is_elementwise(entries: Entries, rows: Sequence[Variable]) -> bool:
+def _is_elementwise(graphs: GradientPieces, rows: Sequence[Variable]) -> bool:
     """Whether a few single values meet records of single numbers, elementwise."""
-    single = all(set(value.type.shape) <= {1} for value in entries.values)
-    few = len(entries.values) <= _MOST_PRODUCTS
-    return not entries.scores and single and few and all(row.type.ndim == 1 for row in rows)
+    single = all(set(value.type.shape) <= {1} for value in graphs.values)
+    few = len(graphs.values) <= _MOST_PRODUCTS
+    return not graphs.scores and single and few and all(row.type.ndim == 1 for row in rows)
 
 
 def _of_one_record(
-    entries: Entries, rows: Sequence[Variable]
+    graphs: GradientPieces, rows: Sequence[Variable]
 ) -> tuple[list[Variable], list[Variable]]:
     """Pieces of one record's gradient, over plain numbers: the values, and the record."""
-    replaced = [*entries.values, *rows]
+    replaced = [*graphs.values, *rows]
     numbers = [ScalarType(variable.dtype)() for variable in replaced]
     swap: dict[Variable, Variable] = {
         variable: pt.expand_dims(pt.tensor_from_scalar(number), range(variable.type.ndim))
         for variable, number in zip(replaced, numbers, strict=True)
     }
-    pieces = [rebuilt(gradient, swap) for gradient in entries.value_gradients]
+    pieces = [rebuilt(gradient, swap) for gradient in graphs.value_gradients]
     return numbers, [pt.scalar_from_tensor(piece[0, 0].astype("float32")) for piece in pieces]
 
 
-def _along(outputs: Variable, theta: Variable, directions: Variable) -> Variable:
+def _directional_derivatives(outputs: Variable, theta: Variable, directions: Variable) -> Variable:
     """Differentiate along directions, one a row, in one vectorised forward-mode pass."""
     direction = pt.dvector("direction")
     pushed: Any = pushforward(outputs, theta, direction, disconnected_outputs="ignore")
@@ -315,17 +321,17 @@ def _along(outputs: Variable, theta: Variable, directions: Variable) -> Variable
     return vectorize_graph(pushed, {direction: directions})
 
 
-def _kind(entries: Entries | None) -> str:
-    if entries is None:
+def _kind(graphs: GradientPieces | None) -> str:
+    if graphs is None:
         return "forward"
-    return "rows" if not entries.values and len(entries.scores) == 1 else "entries"
+    return "rows" if not graphs.values and len(graphs.scores) == 1 else "pieces"
 
 
 def _refuse_steps(logp: Variable, theta: Variable) -> None:
     """Refuse parameters that are rounded on their way to the likelihood."""
-    moving = {theta}
+    by_theta = {theta}
     for node in FunctionGraph(outputs=[logp], clone=False).toposort():
-        if moving.isdisjoint(node.inputs):
+        if by_theta.isdisjoint(node.inputs):
             continue
         scalar = node.op.scalar_op if isinstance(node.op, Elemwise) else None
         if isinstance(scalar, _STEPS):
@@ -334,4 +340,4 @@ def _refuse_steps(logp: Variable, theta: Variable) -> None:
                 "gradient is zero: leave the rounding out, or use pymc_dp.DPPenalty, which needs "
                 "no gradient."
             )
-        moving.update(node.outputs)
+        by_theta.update(node.outputs)

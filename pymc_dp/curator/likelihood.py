@@ -1,10 +1,10 @@
-"""A model's log-likelihood record by record, and its public part, as functions of one flat vector.
+"""A model's log-likelihood record by record, as a function of one flat vector.
 
-Which arrays are the records' is told by :mod:`~pymc_dp.curator.confidential`, that the likelihood
-keeps records apart by :mod:`~pymc_dp.curator.independence`.
+:mod:`~pymc_dp.curator.confidential` finds the arrays that are the records', and
+:mod:`~pymc_dp.curator.independence` checks that the likelihood keeps records apart.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,9 @@ from pymc_dp.curator.indices import IndexCheck, clamped
 from pymc_dp.graph.inner_graphs import refuse_hidden_records
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Variable, Vector
+
+SHAPE_ERRORS = (ValueError, IndexError, AssertionError)
+"""What compiled functions raise of fewer records, where their number is written into the graph."""
 
 
 class RecordLikelihood:
@@ -86,7 +89,7 @@ class RecordLikelihood:
         vouched = independent_records or not confidential
         refuse_mixed_constants(model, self.n_records, public_data, vouched)
         _refuse_mixed(self, total, space, vouched)
-        self.moves_with = space.coordinates(
+        self.data_coordinates = space.coordinates(
             [value for value in space.values if value in set(ancestors([total]))]
         )
         rows = [
@@ -170,51 +173,6 @@ def records_of(model: pm.Model) -> tuple[list[NDArray[Any]], list[int]]:
     return [leaf_value(source) for source in sources], axes
 
 
-def compile_prior(
-    model: pm.Model, space: FlatSpace, compile_kwargs: dict[str, Any] | None = None
-) -> Callable[[Vector], float]:
-    """Log-density of the public part: priors with their Jacobians, and potentials."""
-    theta, (flat,) = space.on_vector([log_prior(model)])
-    function = pm.compile([theta], flat, **(compile_kwargs or {}))
-    function.trust_input = True
-    return function
-
-
-def compile_prior_gradient(
-    model: pm.Model, space: FlatSpace, compile_kwargs: dict[str, Any] | None = None
-) -> Callable[[Vector], Vector]:
-    """Gradient of the public part's log-density."""
-    return compile_gradient(model, space, [], lambda gradient: gradient, compile_kwargs)
-
-
-def compile_gradient(
-    model: pm.Model,
-    space: FlatSpace,
-    others: list[Variable],
-    use: Callable[[Variable], Variable],
-    compile_kwargs: dict[str, Any] | None,
-) -> Callable[..., Vector]:
-    """Compile what is made of the public part's gradient, and of other inputs."""
-    theta, (flat,) = space.on_vector([log_prior(model)])
-    try:
-        gradient = use(pt.grad(flat, theta, disconnected_inputs="ignore"))
-        options = {"on_unused_input": "ignore"} | (compile_kwargs or {})
-        function = pm.compile([theta, *others], gradient, **options)
-    except (NotImplementedError, TypeError, ValueError) as error:
-        names = ", ".join(repr(rv.name) for rv in [*model.free_RVs, *model.potentials])
-        raise ValueError(
-            f"The prior of {names} has no gradient ({error}): write it with differentiable "
-            "operations, or use pymc_dp.DPPenalty, which needs none."
-        ) from error
-    function.trust_input = True
-    return function
-
-
-def log_prior(model: pm.Model) -> Variable:
-    """Log-density of the public part, a graph over the values of the model's variables."""
-    return model.logp(vars=[*model.free_RVs, *model.potentials], jacobian=True)
-
-
 def is_public(variable: Variable, model: pm.Model) -> bool:
     """Whether a variable is made of free variables and single numbers alone."""
     free = set(model.free_RVs)
@@ -229,7 +187,7 @@ def is_public(variable: Variable, model: pm.Model) -> bool:
 def _refuse_mixed(
     likelihood: RecordLikelihood, total: Variable, space: FlatSpace, vouched: bool
 ) -> None:
-    """Read the graph with all lengths written into it, by which axes can be told apart."""
+    """Read the graph with all lengths written into it, which tell its axes apart."""
     sources = likelihood._sources
     rows = with_lengths(sources, [leaf_value(source).shape for source in sources])
     values = with_lengths(space.values, list(space.shapes.values()))

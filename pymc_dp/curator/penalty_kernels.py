@@ -188,6 +188,19 @@ def ratio_scale(new: NDArray[np.float64], old: NDArray[np.float64]) -> float:
     return float(np.sqrt(np.mean(kept**2))) if kept.size else 0.0
 
 
+class NoisyRatio(NamedTuple):
+    """A noised log-likelihood ratio, the noise in it, and the power it is still to be raised to."""
+
+    log_ratio: float
+    sd: float
+    tempering: float
+
+
+def ratio_bound(clip_logp: float, length: float) -> float:
+    """Largest absolute log-ratio of a record that a move of this length lets through."""
+    return clip_logp * max(length, 1e-200)
+
+
 def log_acceptance(
     noisy_log_ratio: float, log_prior_ratio: float, sd: float, tempering: float = 1.0
 ) -> float:
@@ -215,4 +228,6 @@ def log_acceptance(
     >>> log_acceptance(1.0, 0.5, sd=2.0, tempering=0.5)
     0.5
     """
-    return tempering * noisy_log_ratio + log_prior_ratio - (tempering * sd) ** 2 / 2
+    tempered = tempering * sd
+    # a product, since a power that overflows raises: after a move that long nothing is accepted
+    return tempering * noisy_log_ratio + log_prior_ratio - tempered * tempered / 2

@@ -22,7 +22,7 @@ from pymc_dp.graph.additivity import NotAdditiveError, PerRecord, per_record_for
 from pymc_dp.types import Variable
 
 
-class Entries(NamedTuple):
+class GradientPieces(NamedTuple):
     """Graphs of the pieces of every record's gradient.
 
     Attributes
@@ -46,61 +46,63 @@ class Entries(NamedTuple):
     scores: list[Variable]
 
 
-def find_entries(
+def split_gradient(
     logp: Variable, theta: Variable, rows: Sequence[Variable], axes: Sequence[int]
-) -> Entries | None:
-    """Read from the graph where `theta` meets the rows; None where they meet in another way."""
+) -> GradientPieces | None:
+    """Apply the chain rule where `theta` meets the rows; None where they meet in another way."""
     try:
         forms = per_record_forms(logp, dict(zip(rows, axes, strict=True)))
     except NotAdditiveError:
         return None
     graph = FunctionGraph(outputs=[logp], clone=False)
     nodes = graph.toposort()
-    moving = {theta}
+    by_theta = {theta}
     for node in nodes:
-        if not isinstance(node.op, Shape | Shape_i) and not moving.isdisjoint(node.inputs):
-            moving.update(node.outputs)
-    finder = _Finder(forms, moving)
-    made = finder.opened(nodes, logp)
-    if made is None or not finder.found:
+        if not isinstance(node.op, Shape | Shape_i) and not by_theta.isdisjoint(node.inputs):
+            by_theta.update(node.outputs)
+    cutter = _Cutter(forms, by_theta)
+    made = cutter.rewritten(nodes, logp)
+    if made is None or not cutter.cuts:
         return None
-    slots = list(finder.found)
+    slots = list(cutter.cuts)
     gradients: Any = pt.grad(made.sum(), slots, disconnected_inputs="ignore")
-    closed = {slot: entry.variable for slot, entry in finder.found.items()}
+    values_of = {slot: cut.variable for slot, cut in cutter.cuts.items()}
     number = rows[0].shape[axes[0]]
-    entries = Entries([], [], [], [], [])
+    pieces = GradientPieces([], [], [], [], [])
     for slot, gradient in zip(slots, gradients, strict=True):
-        entry = finder.found[slot]
-        one_a_row = pt.moveaxis(rebuilt(gradient, closed), entry.axis, 0)
-        if entry.covariates is None:
-            width = entry.variable.size
+        cut = cutter.cuts[slot]
+        one_a_row = pt.moveaxis(rebuilt(gradient, values_of), cut.axis, 0)
+        if cut.covariates is None:
+            width = cut.variable.size
             spread = pt.broadcast_to(one_a_row, (number, *one_a_row.shape[1:]))
-            entries.values.append(entry.variable)
-            entries.value_gradients.append(spread.reshape((number, width)))
+            pieces.values.append(cut.variable)
+            pieces.value_gradients.append(spread.reshape((number, width)))
         else:
-            entries.coefficients.append(entry.coefficients)
-            entries.covariates.append(entry.covariates)
-            entries.scores.append(one_a_row.ravel())
-    return entries
+            pieces.coefficients.append(cut.coefficients)
+            pieces.covariates.append(cut.covariates)
+            pieces.scores.append(one_a_row.ravel())
+    return pieces
 
 
-class _Entry(NamedTuple):
+class _Cut(NamedTuple):
+    """Where the chain rule is applied: a value that is free of records, or a linear predictor."""
+
     variable: Variable
     axis: int
     coefficients: Variable | None = None
     covariates: Variable | None = None
 
 
-class _Finder:
-    """Goes through a graph and puts a variable of its own in every place of entry."""
+class _Cutter:
+    """Goes through a graph and puts a new variable, a slot, where parameters meet records."""
 
-    def __init__(self, forms: dict[Variable, Any], moving: set[Variable]) -> None:
-        self.forms, self.moving = forms, moving
-        self.found: dict[Variable, _Entry] = {}
+    def __init__(self, forms: dict[Variable, Any], by_theta: set[Variable]) -> None:
+        self.forms, self.by_theta = forms, by_theta
+        self.cuts: dict[Variable, _Cut] = {}
         self._slots: dict[tuple[Variable, int], Variable] = {}
 
-    def opened(self, nodes: Sequence[Any], output: Variable) -> Variable | None:
-        """Rewrite the graph over its slots; None where an entry is of neither kind."""
+    def rewritten(self, nodes: Sequence[Any], output: Variable) -> Variable | None:
+        """Rewrite the graph over its slots; None where they meet in another way."""
         made: dict[Variable, Variable] = {}
         for node in nodes:
             if not any(var in self.forms for var in node.outputs):
@@ -125,7 +127,7 @@ class _Finder:
         return made.get(output)
 
     def _enters(self, var: Variable) -> bool:
-        return var in self.moving and var not in self.forms
+        return var in self.by_theta and var not in self.forms
 
     def _value(self, var: Variable, output: Variable) -> Variable | None:
         axis = self.forms[output].axis
@@ -136,7 +138,7 @@ class _Finder:
             shape[axis] = None
             slot = pt.tensor(dtype=var.dtype, shape=tuple(shape))
             self._slots[var, axis] = slot
-            self.found[slot] = _Entry(var, axis)
+            self.cuts[slot] = _Cut(var, axis)
         return self._slots[var, axis]
 
     def _predictor(self, node: Any, entering: list[int]) -> Variable | None:
@@ -146,10 +148,10 @@ class _Finder:
         if output.type.ndim != 2 or output.type.shape[1 - axis] != 1 or len(entering) != 1:
             return None
         covariates, coefficients = (left, right) if entering == [1] else (right.T, left.T)
-        if covariates in self.moving or (entering == [1]) != (axis == 0):
+        if covariates in self.by_theta or (entering == [1]) != (axis == 0):
             return None
         slot = output.type()
-        self.found[slot] = _Entry(output, axis, coefficients.ravel(), covariates)
+        self.cuts[slot] = _Cut(output, axis, coefficients.ravel(), covariates)
         return slot
 
 

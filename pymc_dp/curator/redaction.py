@@ -88,20 +88,20 @@ def redact(idata: DataTree, model: pm.Model | None = None) -> DataTree:
 
 def _check_statistics(idata: DataTree, noised: set[str]) -> None:
     """Tell by the statistics which steps took part."""
-    seen = {
+    statistics = {
         str(name)
         for group in ("sample_stats", "warmup_sample_stats")
         if group in idata
         for name in idata[group].data_vars
     }
-    if "noise_sd" not in seen:
+    if "noise_sd" not in statistics:
         warnings.warn(
             "These draws do not come from a curator's step such as pymc_dp.DPPenalty: redact "
             "removes the data but cannot make the draws themselves private.",
             ConfidentialDataWarning,
             stacklevel=3,
         )
-    elif others := sorted(seen - noised):
+    elif others := sorted(statistics - noised):
         raise PrivacyError(
             f"The statistics {', '.join(map(repr, others))} are not of a curator's step: a step "
             "that reads the data without noise took part, and no draw of this run is private. "
@@ -227,24 +227,24 @@ def _other_budgets(steps: Sequence[CuratorStep], model: pm.Model) -> list[Privac
 def _guarantee(steps: Sequence[CuratorStep], others: Sequence[PrivacyBudget]) -> dict[str, Any]:
     """Tell what holds for all that leaves together, and how it was made."""
     spent = privacy_spent(steps)
-    told = {"epsilon": spent.epsilon, "delta": spent.delta, **spent.details}
+    attributes = {"epsilon": spent.epsilon, "delta": spent.delta, **spent.details}
     if others:
-        told["other_budgets"] = len(others)
+        attributes["other_budgets"] = len(others)
         mine = [step.allowance.budget for step in steps if step.allowance.budget is not None]
         if not spent.details["simulation"] and len({b.neighbours for b in [*mine, *others]}) == 1:
             pair = spent_together([*mine, *others])
-            told |= {"all_budgets_epsilon": pair[0], "all_budgets_delta": pair[1]}
+            attributes |= {"all_budgets_epsilon": pair[0], "all_budgets_delta": pair[1]}
     # attributes of stored trees hold numbers and text, not truth values
     return {
         "privacy_" + name: int(value) if isinstance(value, bool) else value
-        for name, value in told.items()
+        for name, value in attributes.items()
     }
 
 
 def _refusal(error: BaseException) -> PrivacyError | None:
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, PrivacyError):
-            return seen
-        seen = seen.__cause__ or seen.__context__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, PrivacyError):
+            return cause
+        cause = cause.__cause__ or cause.__context__
     return None

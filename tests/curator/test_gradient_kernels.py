@@ -15,8 +15,8 @@ from pymc_dp.curator.gradient_kernels import (
     FLAGS,
     GRADIENT_LEVELS,
     MOST_COORDINATES,
-    clipped_entry_total,
     clipped_gradient_total,
+    clipped_piece_total,
     clipped_score_total,
     column_lengths,
     shrinkage,
@@ -93,7 +93,7 @@ def test_an_entry_moves_the_sum_by_at_most_its_weight(columns, pieces, bound, i)
     def total(kept):
         parts = np.ascontiguousarray(pieces[:, kept])
         columns_kept, scores_kept = single(columns[None, :, kept]), scores[:, kept].copy()
-        together = clipped_entry_total(slopes, single(parts), scores_kept, columns_kept, bound)
+        together = clipped_piece_total(slopes, single(parts), scores_kept, columns_kept, bound)
         return np.array([together, values(slopes, parts, bound)])
 
     for moved in total(np.arange(8)) - total(np.delete(np.arange(8), i)):
@@ -173,7 +173,7 @@ def test_records_of_all_blocks_are_added_however_gradients_are_made():
     for total in (
         clipped_gradient_total(jacobian, 0.8),
         values(slopes, pieces, 0.8),
-        clipped_entry_total(slopes, single(pieces), *none, 0.8),
+        clipped_piece_total(slopes, single(pieces), *none, 0.8),
         clipped_score_total(np.ones(N), columns, column_lengths(columns), 0.8),
     ):
         # half a unit a record, at random, and the errors of single precision
@@ -191,9 +191,9 @@ def test_a_records_part_does_not_depend_on_its_place(n):
         number = scores.size
         yield clipped_gradient_total(columns.astype(float), 0.5)
         yield values(slopes, pieces.astype(float), 0.5)
-        yield clipped_entry_total(slopes, pieces, scores[None], columns[None], 0.5)
+        yield clipped_piece_total(slopes, pieces, scores[None], columns[None], 0.5)
         none = np.zeros((0, number)), np.zeros((0, 3, number), dtype=np.float32)
-        yield clipped_entry_total(slopes, pieces, *none, 0.5)
+        yield clipped_piece_total(slopes, pieces, *none, 0.5)
         yield clipped_score_total(scores, columns, column_lengths(columns), 0.5)
 
     def moved(rows):

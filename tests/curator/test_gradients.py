@@ -9,10 +9,10 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 import pymc_dp as pmdp
-from pymc_dp.curator.force import compile_force
 from pymc_dp.curator.gradient_kernels import CLIPPED, GRADIENT_LEVELS
 from pymc_dp.curator.gradients import RecordGradients
-from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior_gradient
+from pymc_dp.curator.likelihood import RecordLikelihood
+from pymc_dp.curator.model import RecordModel
 from pymc_dp.graph.vector import FlatSpace
 from tests.curator.test_likelihood import GROUP, MODELS, REFUSED, N, X, Y
 
@@ -44,17 +44,17 @@ def matrix_of_coefficients():
 
 
 KINDS = {
-    "regression": "entries",
+    "regression": "pieces",
     "several_observed": "forward",
-    "rows_of_vectors": "entries",
+    "rows_of_vectors": "pieces",
     "data_containers": "rows",
     "transposed_covariates": "rows",
-    "mixture": "entries",
+    "mixture": "pieces",
     "custom": "values",
-    "with_intercept": "entries",
+    "with_intercept": "pieces",
     "poisson": "rows",
     "scaled_coefficients": "rows",
-    "two_predictors": "entries",
+    "two_predictors": "pieces",
     "matrix_of_coefficients": "forward",
 }
 ALL = [
@@ -122,8 +122,7 @@ def test_blocks_of_records_add_up(build):
 def test_the_priors_gradient_has_its_jacobian():
     with pm.Model() as model:
         pm.Normal("y", 0, pm.HalfNormal("sigma", 2), observed=Y)
-    space = FlatSpace(model)
-    gradient = compile_prior_gradient(model, space)
+    gradient = RecordModel(model).prior_gradient
     # d/du of -exp(2u)/8 + u
     np.testing.assert_allclose(gradient(np.array([0.3])), [1 - np.exp(0.6) / 4])
 
@@ -357,12 +356,21 @@ def test_steps_grow_while_a_chain_is_tuned():
     np.testing.assert_allclose(sizes[10:], 0.1)
 
 
-def test_lengths_of_dims_and_data_of_the_prior_are_told_to_the_force():
+def test_the_posteriors_gradient_uses_lengths_of_dims_and_data_of_the_prior():
     with pm.Model(coords={"group": ["north", "south"]}) as model:
-        pm.Normal("v", 0, pm.Data("width", np.array([1.0, 2.0])), dims="group")
-    force = compile_force(model, FlatSpace(model), np.eye(2), np.array([True, True]))
+        v = pm.Normal("v", 0, pm.Data("width", np.array([1.0, 2.0])), dims="group")
+        pm.Normal("y", v.sum(), 1, observed=Y)
+    gradient = RecordModel(model, public_data=["width"]).posterior_gradient(np.eye(2))
     theta = np.array([1.0, 1.0])
-    np.testing.assert_allclose(force(theta, np.zeros(2)), [-1, -0.25])
+    np.testing.assert_allclose(gradient(theta, np.zeros(2)), [-1, -0.25])
     with model:
         pm.set_data({"width": np.array([1.0, 1.0])})
-    np.testing.assert_allclose(force(theta, np.zeros(2)), [-1, -1])
+    np.testing.assert_allclose(gradient(theta, np.zeros(2)), [-1, -1])
+
+
+def test_the_likelihoods_gradient_is_given_by_coordinates_that_it_depends_on():
+    with pm.Model() as model:
+        pm.Normal("other", 0, 1)
+        pm.Normal("y", pm.Normal("m", 0, 1), 1, observed=Y)
+    gradient = RecordModel(model).posterior_gradient(2 * np.eye(2))
+    np.testing.assert_allclose(gradient(np.ones(2), np.array([5.0])), [-2, 3])

@@ -5,7 +5,8 @@ import pymc as pm
 import pytest
 
 import pymc_dp as pmdp
-from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior, is_public
+from pymc_dp.curator.likelihood import RecordLikelihood, is_public
+from pymc_dp.curator.model import RecordModel
 from pymc_dp.graph.vector import FlatSpace
 
 rng = np.random.default_rng(0)
@@ -72,9 +73,8 @@ MODELS = [
 def test_sums_to_pymcs_own_log_density(build):
     with pm.Model() as model:
         build()
-    space = FlatSpace(model)
-    likelihood = RecordLikelihood(model, space)
-    prior = compile_prior(model, space)
+    records = RecordModel(model)
+    space, likelihood, prior = records.space, records.likelihood, records.log_prior
     theta = space.start + 0.3 * np.random.default_rng(1).normal(size=space.size)
     point = space.unflatten(theta, model.initial_point())
     np.testing.assert_allclose(space.flatten(point), theta)
@@ -92,19 +92,19 @@ def test_a_public_potential_belongs_to_the_prior():
     with pm.Model() as model:
         regression()
         pm.Potential("soft", -(model["b"][0] ** 2))
-    space = FlatSpace(model)
-    prior, likelihood = compile_prior(model, space), RecordLikelihood(model, space)
+    records = RecordModel(model)
+    space, likelihood, prior = records.space, records.likelihood, records.log_prior
     theta = space.start + 0.5
     whole = model.compile_logp()(space.unflatten(theta, model.initial_point()))
     assert prior(theta) + likelihood(theta).sum() == pytest.approx(float(whole))
 
 
-def test_hyperparameters_do_not_count_as_seen_by_the_data():
+def test_the_likelihood_does_not_depend_on_hyperparameters():
     with pm.Model() as model:
         several_observed()
     space = FlatSpace(model)
     assert space.names == ["tau_log__", "a"]
-    np.testing.assert_array_equal(RecordLikelihood(model, space).moves_with, [1, 2, 3, 4])
+    np.testing.assert_array_equal(RecordLikelihood(model, space).data_coordinates, [1, 2, 3, 4])
 
 
 def test_new_data_is_read_and_a_new_length_refused():

@@ -84,7 +84,7 @@ class _MarginalPosterior:
         *_, order = qr(scores.eigenvectors[:, :identified].T, mode="economic", pivoting=True)
         self.v, self.u = np.sort(order[:identified]), np.sort(order[identified:])
         #: coordinates of u that the likelihood depends on
-        self._entering = np.flatnonzero(np.isin(self.u, scores.moves_with))
+        self._entering = np.flatnonzero(np.isin(self.u, scores.data_coordinates))
 
     def __call__(self, u: Vector) -> tuple[float, Vector]:
         self.theta[self.u] = u

@@ -13,12 +13,11 @@ from scipy.optimize import minimize
 from pymc_dp.accounting.budget import PrivacyBudget, record_weight
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.gradients import RecordGradients
-from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior, compile_prior_gradient
+from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.plan.marginal_mode import marginal_mode
 from pymc_dp.curator.plan.scoring import ScoringStep, SimulatedScores
 from pymc_dp.curator.plan.simulator import Simulator, Values
 from pymc_dp.curator.steps.base import curated_models
-from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Matrix, Vector
 
 _GROWTH = 1.5  # of a gradient's part of the budget over the one before: the way there is cheap
@@ -136,10 +135,13 @@ def pilot(
     if n_gradients != int(n_gradients) or n_gradients < 1:
         raise ValueError(f"n_gradients must be a whole number >= 1, not {n_gradients!r}.")
     model = pm.modelcontext(model)
-    records = _Records(model, independent_records=independent_records, public_data=public_data)
+    records = RecordModel(model, independent_records=independent_records, public_data=public_data)
+    # compiled before anything is paid for, since that may fail
+    gradients, log_prior = records.gradients, records.log_prior
+    prior_gradient = records.prior_gradient
     curated_models.setdefault(model, {})[budget.ledger] = budget
     n = _public_number(n, records, budget)
-    simulator = Simulator(simulate, model, records.space, records.likelihood, n)
+    simulator = Simulator(simulate, model, records, n)
     theta = records.space.start if start is None else records.space.flatten(start)
     scores = simulator.scores(theta)
     whole = budget.gaussian_queries(1, share).noise_multiplier * record_weight(budget.neighbours)
@@ -152,16 +154,16 @@ def pilot(
     taken: list[_Taken] = []
     for look in range(n_gradients):
         step = scores.step(door.noise(look))
-        total = partial(records.clipped_total, theta, scores.basis, step.bound)
+        total = partial(_clipped_total, gradients, theta, scores.basis, step.bound)
         levels = door.release(total, GRADIENT_LEVELS, look)
         move = step.move(step.bound / GRADIENT_LEVELS * np.array(levels, dtype=float))
         curvature = _relative_curvature(taken[-1], theta, move, step, scores) if taken else 1.0
         short = move / curvature / max(1.0, scores.log_ratio(move / curvature))
-        end, there = simulator.reach(theta, records.with_prior(theta, scores.basis, short))
+        end, there = simulator.reach(theta, _with_prior(records, theta, scores.basis, short))
         taken.append(_Taken(theta, scores.basis @ move, end, step))
         theta, scores = end, there
     place, error = _averaged(taken[n_gradients // 2 :], scores)
-    place, change = marginal_mode(place, scores, records.log_prior, records.prior_gradient)
+    place, change = marginal_mode(place, scores, log_prior, prior_gradient)
     point = records.space.unflatten(place, model.initial_point())
     return Pilot(point, math.hypot(error, change), simulator(place))
 
@@ -226,35 +228,28 @@ def _warn_if_useless(scores: SimulatedScores, noise_sd: float, share: float) -> 
         )
 
 
-class _Records:
-    """The confidential records, of which sums of clipped gradients are asked alone."""
-
-    def __init__(self, model: pm.Model, **vouched: Any) -> None:
-        self.space = FlatSpace(model)
-        self.likelihood = RecordLikelihood(model, self.space, **vouched)
-        self.gradients = RecordGradients(self.likelihood)
-        self.log_prior = compile_prior(model, self.space)
-        self.prior_gradient = compile_prior_gradient(model, self.space)
-
-    def clipped_total(self, theta: Vector, basis: Matrix, bound: float) -> list[int]:
-        """Sum of clipped gradients in whole numbers, to be let out through a door."""
-        self.gradients.prepare(basis)
-        return self.gradients.total(theta, bound).tolist()
-
-    def with_prior(self, theta: Vector, basis: Matrix, move: Vector) -> Vector:
-        """Maximise the prior times a normal likelihood around the end of a move."""
-
-        def surprise(z: Vector) -> tuple[float, Vector]:
-            off, place = z - move, theta + basis @ z
-            value = float(off @ off) / 2 - float(self.log_prior(place))
-            return value, off - basis.T @ self.prior_gradient(place)
-
-        with np.errstate(all="ignore"):
-            found = minimize(surprise, move, jac=True, method="BFGS").x
-        return theta + basis @ (found if np.isfinite(found).all() else move)
+def _clipped_total(
+    gradients: RecordGradients, theta: Vector, basis: Matrix, bound: float
+) -> list[int]:
+    """Sum of clipped gradients in whole numbers, to be let out through a door."""
+    gradients.prepare(basis)
+    return gradients.total(theta, bound).tolist()
 
 
-def _public_number(n: int | None, records: _Records, budget: PrivacyBudget) -> int:
+def _with_prior(records: RecordModel, theta: Vector, basis: Matrix, move: Vector) -> Vector:
+    """Maximise the prior times a normal likelihood around the end of a move."""
+
+    def surprise(z: Vector) -> tuple[float, Vector]:
+        off, place = z - move, theta + basis @ z
+        value = float(off @ off) / 2 - float(records.log_prior(place))
+        return value, off - basis.T @ records.prior_gradient(place)
+
+    with np.errstate(all="ignore"):
+        found = minimize(surprise, move, jac=True, method="BFGS").x
+    return theta + basis @ (found if np.isfinite(found).all() else move)
+
+
+def _public_number(n: int | None, records: RecordModel, budget: PrivacyBudget) -> int:
     if n is None and budget.neighbours == "add_remove":
         raise ValueError('The number of records is not public under "add_remove": write n=.')
     n = records.likelihood.n_records if n is None else n

@@ -5,11 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
 
-from pymc_dp.curator.gradients import RecordGradients
-from pymc_dp.curator.likelihood import RecordLikelihood
-from pymc_dp.graph.vector import FlatSpace
+from pymc_dp.curator.model import RecordModel
 from pymc_dp.types import Matrix, Vector
 
 _QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1.0)  # for the bound
@@ -62,19 +59,23 @@ class SimulatedScores:
         those the likelihood does not depend on.
     basis : ndarray
         The former.
+    data_coordinates : ndarray
+        Coordinates that the likelihood depends on.
     eigenvectors : ndarray
         Of the information in coordinates of which each has information 1, largest first.
     """
 
     def __init__(self, model: pm.Model, theta: Vector, n: int) -> None:
-        likelihood = RecordLikelihood(model, FlatSpace(model), confidential=False)
+        self.records = RecordModel(model, confidential=False)
+        likelihood = self.records.likelihood
         if likelihood.n_records < 100:
             raise ValueError(
                 f"simulate= returned a model with {likelihood.n_records} records: simulate about "
                 "as many as there are confidential ones, some hundreds at the least."
             )
         self.n, self.weight = n, n / likelihood.n_records
-        self._likelihood, self._gradients = likelihood, RecordGradients(likelihood)
+        self.data_coordinates = likelihood.data_coordinates
+        self._likelihood, self._gradients = likelihood, self.records.gradients
         self._gradients.prepare(np.eye(theta.size))
         self.theta, scores = theta, self._jacobian(theta)
         with np.errstate(all="ignore"):
@@ -87,15 +88,6 @@ class SimulatedScores:
         self.eigenvectors, self.axes, rank = _standard_axes(information)
         self.basis = self.axes[:, :rank]
         self._scores = self.basis.T @ scores
-
-    def uses(self, confidential: RecordLikelihood) -> bool:
-        """Whether records of another likelihood are in the model."""
-        return self._likelihood.has_records_of(confidential)
-
-    @property
-    def moves_with(self) -> NDArray[np.int64]:
-        """Coordinates that the likelihood depends on."""
-        return self._likelihood.moves_with
 
     def information(self, theta: Vector) -> Matrix:
         """Information of n records at another place, as these records tell."""

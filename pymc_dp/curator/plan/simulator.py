@@ -7,7 +7,7 @@ import pymc as pm
 from numpy.typing import NDArray
 
 from pymc_dp.compat import no_model_context
-from pymc_dp.curator.likelihood import RecordLikelihood
+from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.plan.scoring import NoScoresError, SimulatedScores
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Vector
@@ -24,9 +24,7 @@ class Simulator:
         Takes values by name and returns a model with records simulated there.
     model : pymc.Model
         The confidential one.
-    space : FlatSpace
-        Its vector.
-    likelihood : RecordLikelihood
+    records : RecordModel
         Its records, whose arrays the answers must not hold.
     n : int
         Number of records that the simulated ones stand for.
@@ -36,14 +34,13 @@ class Simulator:
         self,
         simulate: Callable[[Values], pm.Model],
         model: pm.Model,
-        space: FlatSpace,
-        likelihood: RecordLikelihood,
+        records: RecordModel,
         n: int,
     ) -> None:
-        self._simulate, self._model, self._space = simulate, model, space
-        self._likelihood, self._n = likelihood, n
+        self._simulate, self._model = simulate, model
+        self._records, self._n = records, n
         self._names = [str(rv.name) for rv in model.free_RVs]
-        theta, values = space.on_vector(model.replace_rvs_by_values(model.free_RVs))
+        theta, values = records.space.on_vector(model.replace_rvs_by_values(model.free_RVs))
         self._values = pm.compile([theta], values)
 
     def __call__(self, theta: Vector) -> pm.Model:
@@ -55,7 +52,8 @@ class Simulator:
             raise TypeError(f"simulate= must return a pymc.Model, not {type(model).__name__}.")
         if model is self._model:
             raise ValueError("simulate= returned the model whose records are confidential.")
-        own, other = (list(space.shapes.items()) for space in (self._space, FlatSpace(model)))
+        spaces = (self._records.space, FlatSpace(model))
+        own, other = (list(space.shapes.items()) for space in spaces)
         if own != other:
             raise ValueError(
                 "simulate= must return the same model with other records, with the variables (and "
@@ -66,7 +64,7 @@ class Simulator:
     def scores(self, theta: Vector) -> SimulatedScores:
         """Scores of records simulated at a place."""
         scores = SimulatedScores(self(theta), theta, self._n)
-        if scores.uses(self._likelihood):
+        if scores.records.likelihood.has_records_of(self._records.likelihood):
             raise ValueError(
                 "simulate= puts records of the confidential model in its own: simulate covariates "
                 "too, or take public ones."

@@ -12,12 +12,11 @@ from scipy.special import gammaincinv, ndtr
 from pymc_dp.accounting.budget import PrivacyBudget, record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
 from pymc_dp.accounting.levels import LEVELS
-from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior
+from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.penalty_kernels import clipped_count
 from pymc_dp.curator.plan.clipping import Move, choose_bound
 from pymc_dp.curator.plan.synthetic import refuse_confidential
 from pymc_dp.curator.steps.penalty import PenaltyStep
-from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Neighbours
 
 _NORMAL_99 = 2.576  # 99% of normal values lie within this many standard deviations
@@ -128,15 +127,14 @@ def _settings(
 
 def _slopes(model: pm.Model) -> list[NDArray[np.float64]]:
     """Tell records' log-likelihood changes by length of move, for small moves."""
-    space = FlatSpace(model)
-    likelihood = RecordLikelihood(model, space, confidential=False)
-    log_prior = compile_prior(model, space)
-    theta = minimize(lambda t: -likelihood(t).sum() - log_prior(t), space.start).x
+    records = RecordModel(model, confidential=False)
+    likelihood, log_prior = records.likelihood, records.log_prior
+    theta = minimize(lambda t: -likelihood(t).sum() - log_prior(t), records.space.start).x
     rng = np.random.default_rng(0)
     here, changes = likelihood(theta), []
     for _ in range(20):
-        direction = np.zeros(space.size)
-        direction[likelihood.moves_with] = rng.normal(size=likelihood.moves_with.size)
+        direction, places = np.zeros(theta.size), likelihood.data_coordinates
+        direction[places] = rng.normal(size=places.size)
         direction *= 1e-4 / np.linalg.norm(direction)
         changes.append((likelihood(theta + direction) - here) / 1e-4)
     return changes

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +12,11 @@ from pymc_dp.accounting.budget import record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
 from pymc_dp.accounting.levels import LEVELS
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
-from pymc_dp.curator.penalty_kernels import clipped_total, log_acceptance, ratio_scale
+from pymc_dp.curator.hmc_iteration import hmc_iteration, move_length
+from pymc_dp.curator.penalty_kernels import NoisyRatio, clipped_total, ratio_bound
 from pymc_dp.curator.plan.clipping import ClipBound, Move, choose_bound
 from pymc_dp.curator.plan.synthetic import SyntheticPosterior, covariance, refuse_confidential
-from pymc_dp.numerics.leapfrog import leapfrog
+from pymc_dp.curator.steps.hmc_settings import HMCSettings
 from pymc_dp.types import Matrix, Neighbours, Vector
 
 _TRIALS = 288  # single iterations by which a setting is judged
@@ -26,26 +28,16 @@ _DRAWS_PER_RECORD = 0.15
 
 
 class HMCSuggestion(NamedTuple):
-    """Settings for :class:`~pymc_dp.DPHMC`; ``draws`` is for each chain."""
+    """Settings for :class:`~pymc_dp.DPHMC`; ``draws`` is for each chain.
 
-    clip_logp: float
-    clip_grad: float
-    grad_scale: float
-    grad_share: float
-    step_size: float
-    n_leapfrog: int
-    inverse_mass: Matrix
-    public: pm.Model | None
+    ``settings`` is the part to write into the step, ``DPHMC(..., **found.settings)``.
+    """
+
+    settings: HMCSettings
     draws: int
     acceptance: float
     effective_draws: float
     clip_shift: float
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The part to write into the step, ``DPHMC(..., **found.settings)``."""
-        told = self._asdict()
-        return {name: told[name] for name in list(told)[:8]}
 
 
 def suggest_hmc(
@@ -109,7 +101,7 @@ def suggest_hmc(
     --------
     >>> import pymc_dp as pmdp
     >>> found = pmdp.suggest_hmc(4.0, 1e-6, n=100_000, dim=2)
-    >>> found.effective_draws > 100, found.n_leapfrog >= 1
+    >>> found.effective_draws > 100, found.settings.n_leapfrog >= 1
     (True, True)
     """
     models = [synthetic] if isinstance(synthetic, pm.Model) else synthetic
@@ -158,11 +150,11 @@ class _Trial:
         neighbours: Neighbours,
     ) -> None:
         self.root_mu, self.weight, self.public = root_mu, record_weight(neighbours), public
-        self._public_logp = targets[0].likelihood
+        self._public_logp = None if public is None else targets[0].records.likelihood
         self.mass = np.mean([covariance(target.draws) for target in targets], axis=0)
         self.root = np.linalg.cholesky(self.mass)
         for target in targets:
-            target.gradients.prepare(self.root)
+            target.use_basis(self.root)
         rng = np.random.default_rng(1)
         self.starts = [
             (target, target.draws[rng.integers(len(target.draws))])
@@ -179,25 +171,27 @@ class _Trial:
         moves = []
         for target in targets:
             for one, other in target.draws[rng.integers(len(target.draws), size=(60, 2))]:
-                length = self._length(one, other)
+                move = np.linalg.solve(self.root, one - other)
+                length = self._length(target, one, other, move)
                 if length > 0:
-                    ratios = target.likelihood(one) - target.likelihood(other)
+                    logp = target.records.likelihood
+                    ratios = logp(one) - logp(other)
                     moves.append(Move(ratios / length, length, target.weight))
         dim, n = len(self.mass), targets[0].n
         draws = _DRAWS_PER_RECORD * n * self.root_mu**2 / 2 / (self.weight**2 * dim)
         # two draws are apart by the root of two standard deviations in each coordinate
         return choose_bound(moves, 2 * dim, 1 / draws, _MOST_CLIPPED)
 
-    def _length(self, one: Vector, other: Vector) -> float:
+    def _length(
+        self, target: SyntheticPosterior, start: Vector, end: Vector, displacement: Vector
+    ) -> float:
         """Length of a move, as the step will measure it."""
-        if self.public is not None:
-            return ratio_scale(self._public_logp(one), self._public_logp(other))
-        return float(np.linalg.norm(np.linalg.solve(self.root, one - other)))
+        return move_length(start, end, displacement[target.data_columns], self._public_logp)
 
     def _gradient_clip(self) -> tuple[float, float]:
         """Find the bound at which noise is least against what is left of the gradients."""
         pairs = [
-            (np.hstack(list(target.gradients.jacobians(theta))), target.weight)
+            (np.hstack(list(target.records.gradients.jacobians(theta))), target.weight)
             for target, theta in self.starts[:32]
         ]
         lengths = np.concatenate([np.linalg.norm(j, axis=0) for j, _ in pairs])
@@ -256,7 +250,7 @@ class _Trial:
                             here, improved = there, True
         effective, acceptance = tried[here]
         iterations, steps, step_size = _plain(here)
-        return HMCSuggestion(
+        settings = HMCSettings(
             clip_logp=self.clip_logp,
             clip_grad=self.clip_grad,
             grad_scale=self.grad_scale,
@@ -265,6 +259,9 @@ class _Trial:
             n_leapfrog=steps,
             inverse_mass=self.mass,
             public=self.public,
+        )
+        return HMCSuggestion(
+            settings,
             draws=max(1, round(iterations / chains)),
             acceptance=acceptance,
             effective_draws=effective,
@@ -297,26 +294,33 @@ class _Trial:
         rng: np.random.Generator,
     ) -> tuple[float, Vector]:
         """Chance that a trajectory is accepted, and its displacement."""
-        momentum = rng.normal(size=theta.size)
+        records, momentum = target.records, rng.normal(size=theta.size)
 
-        def force(place: Vector) -> Vector:
-            levels = target.gradients.total(place, self.clip_grad)
-            total = target.weight / GRADIENT_LEVELS * levels
-            noisy = self.grad_scale * (total + grad_noise * rng.normal(size=theta.size))
-            return self.clip_grad * noisy + self.root.T @ target.prior_gradient(place)
+        def gradient(place: Vector) -> Vector:
+            total = target.weight / GRADIENT_LEVELS * records.gradients.total(place, self.clip_grad)
+            noisy = self.grad_scale * (total + grad_noise * rng.normal(size=total.size))
+            return target.posterior_gradient(place, self.clip_grad * noisy)
 
-        end = leapfrog(force, theta, self.root, momentum, step_size, steps)
-        # as the step itself: what leaves the prior's support is rejected before records are seen
-        after = float(target.log_prior(end.theta)) if end.finite else -math.inf
-        bound = self.clip_logp * max(self._length(end.theta, theta), 1e-200)
-        if not (math.isfinite(after) and bound < math.inf):
-            return 0.0, np.zeros(theta.size)
-        total = clipped_total(target.likelihood(end.theta), target.likelihood(theta), bound)
-        noisy_ratio = (target.weight * total / LEVELS + ratio_noise * rng.normal()) * bound
-        public = after - float(target.log_prior(theta))
-        public += float(momentum @ momentum - end.momentum @ end.momentum) / 2
-        gain = log_acceptance(noisy_ratio, public, ratio_noise * bound)
-        return (math.exp(min(0.0, gain)) if math.isfinite(gain) else 0.0), end.displacement
+        def noisy_log_ratio(start: Vector, end: Vector, length: float) -> NoisyRatio:
+            bound = ratio_bound(self.clip_logp, length)
+            total = clipped_total(records.likelihood(end), records.likelihood(start), bound)
+            noisy = target.weight * total / LEVELS + ratio_noise * rng.normal()
+            return NoisyRatio(noisy * bound, ratio_noise * bound, 1.0)
+
+        found = hmc_iteration(
+            theta,
+            momentum,
+            step_size,
+            steps,
+            basis=self.root,
+            gradient=gradient,
+            noisy_log_ratio=noisy_log_ratio,
+            log_prior=records.log_prior,
+            log_prior_here=float(records.log_prior(theta)),
+            length=partial(self._length, target),
+        )
+        chance = found.acceptance
+        return chance, found.displacement if chance else np.zeros(theta.size)
 
 
 def _plain(setting: _Setting) -> tuple[int, int, float]:

@@ -12,17 +12,9 @@ from scipy.optimize import minimize
 
 from pymc_dp.compat import jit_function, models_in_context
 from pymc_dp.curator.confidential import shared_records
-from pymc_dp.curator.gradients import RecordGradients
-from pymc_dp.curator.likelihood import (
-    RecordLikelihood,
-    compile_prior,
-    compile_prior_gradient,
-    log_prior,
-    rebuilt,
-    records_of,
-)
+from pymc_dp.curator.likelihood import rebuilt, records_of
+from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.steps.base import curated_models
-from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.numerics.compiled import graph_key, joined_key
 from pymc_dp.numerics.nuts import ACCEPT, REPORT_SIZE, make_nuts
 from pymc_dp.numerics.nuts_tuning import NUTSTuning
@@ -63,21 +55,28 @@ class SyntheticPosterior:
     def __init__(
         self, model: pm.Model, n: int, start: dict[str, Any] | None, rng: np.random.Generator
     ) -> None:
-        self.space = FlatSpace(model)
-        self.likelihood = RecordLikelihood(model, self.space, confidential=False)
-        if self.likelihood.n_records < 100:
+        self.records = RecordModel(model, confidential=False)
+        n_records, space = self.records.likelihood.n_records, self.records.space
+        if n_records < 100:
             raise ValueError("synthetic= needs some thousands of records, a hundred at the least.")
-        self.gradients = RecordGradients(self.likelihood)
-        self.log_prior = compile_prior(model, self.space)
-        self.prior_gradient = compile_prior_gradient(model, self.space)
-        self.n, self.weight = n, n / self.likelihood.n_records
-        self.gradients.prepare(np.eye(self.space.size))
-        begin = self.space.start if start is None else self.space.flatten(start)
-        self.draws = self._explored(model, begin, rng)
+        self.n, self.weight = n, n / n_records
+        self.draws = self._explored(space.start if start is None else space.flatten(start), rng)
 
-    def _explored(self, model: pm.Model, start: Vector, rng: np.random.Generator) -> Matrix:
+    def use_basis(self, basis: Matrix) -> None:
+        """Choose the sampler's coordinates, the columns, for gradients and ``posterior_gradient``.
+
+        Parameters
+        ----------
+        basis : ndarray
+            As of :meth:`~pymc_dp.curator.model.RecordModel.posterior_gradient`.
+        """
+        self.data_columns = self.records.data_columns(basis)
+        self.posterior_gradient = self.records.posterior_gradient(basis)
+        self.records.gradients.prepare(basis[:, self.data_columns])
+
+    def _explored(self, start: Vector, rng: np.random.Generator) -> Matrix:
         """Draws of the posterior by NUTS, from its mode."""
-        density, records = self._compiled_density(model)
+        density, records = self._compiled_density()
 
         def surprise(theta: Vector) -> tuple[float, Vector]:
             value, gradient = density(theta, records)
@@ -101,22 +100,23 @@ class SyntheticPosterior:
                 draws[turn] = theta
         return draws
 
-    def _compiled_density(self, model: pm.Model) -> tuple[Any, Vector]:
+    def _compiled_density(self) -> tuple[Any, Vector]:
         """Log-density and gradient, a compiled function of the parameters and of all records.
 
         These side by side in one vector: written into the function they would have to be compiled.
         """
-        theta, rows, logp = self.likelihood.graph
+        likelihood = self.records.likelihood
+        theta, rows, logp = likelihood.graph
         records, pieces, start = pt.dvector("records"), {}, 0
-        for row, data in zip(rows, self.likelihood.data, strict=True):
+        for row, data in zip(rows, likelihood.data, strict=True):
             piece = records[start : start + data.size].reshape(data.shape)
             pieces[row] = piece.astype(row.dtype)
             start += data.size
-        other, (prior,) = self.space.on_vector([log_prior(model)])
+        other, prior = self.records.prior_graph
         value = self.weight * rebuilt(logp, pieces).sum() + clone_replace(prior, {other: theta})
         function = pm.compile([theta, records], [value, pt.grad(value, theta)], mode="NUMBA")
         function.trust_input = True
-        parts = [np.ravel(data) for data in self.likelihood.data]
+        parts = [np.ravel(data) for data in likelihood.data]
         return function, np.concatenate(parts, dtype=np.float64)
 
 

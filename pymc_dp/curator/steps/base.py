@@ -17,8 +17,8 @@ from pymc_dp.accounting.allowance import Allowance, PrivacySpent
 from pymc_dp.accounting.budget import PrivacyBudget, spent_together
 from pymc_dp.accounting.door import Door, closed
 from pymc_dp.accounting.errors import ConfidentialDataWarning, PrivacyError
-from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior, is_public
-from pymc_dp.graph.vector import FlatSpace
+from pymc_dp.curator.likelihood import SHAPE_ERRORS, is_public
+from pymc_dp.curator.model import RecordModel
 from pymc_dp.types import Vector
 
 curated_models: weakref.WeakKeyDictionary[pm.Model, dict[str, PrivacyBudget]]
@@ -69,23 +69,23 @@ class CuratorStep(BlockedStep):
             raise ValueError(f"{strange[0]} is not a free variable of the model.")
         self.rng = get_random_generator(rng)
         self.allowance = allowance
-        self.space = FlatSpace(model)
-        self.likelihood = RecordLikelihood(
+        self.records = RecordModel(
             model,
-            self.space,
             compile_kwargs,
             independent_records=independent_records,
             public_data=public_data,
         )
-        self.log_prior = compile_prior(model, self.space, compile_kwargs)
-        self.fraction = _batch_fraction(self.likelihood, self.space, batch_size)
+        self.space, self.likelihood = self.records.space, self.records.likelihood
+        self.log_prior = self.records.log_prior
+        self.fraction = _batch_fraction(self.records, batch_size)
         self.batch_size = batch_size
         refuse_confidential_starts(model, model.rvs_to_initial_values)
         if allowance.neighbours == "add_remove":
             _refuse_one_value_a_record(model, self.likelihood.n_records)
         self.own = self.space.coordinates(self.vars)
-        paid = np.isin(self.own, self.likelihood.moves_with)
-        self.paid, self.free = self.own[paid], self.own[~paid]
+        by_data = np.isin(self.own, self.likelihood.data_coordinates)
+        #: those the likelihood depends on, which cost, and those the prior alone does
+        self.data_coordinates, self.prior_coordinates = self.own[by_data], self.own[~by_data]
         self.others_checked, self._copied = False, False
         self._left_at: bytes | None = None
         self._door: Door | None = None
@@ -200,20 +200,17 @@ def _refuse_one_value_a_record(model: pm.Model, n_records: int) -> None:
             )
 
 
-def _batch_fraction(
-    likelihood: RecordLikelihood, space: FlatSpace, batch_size: int | None
-) -> float:
+def _batch_fraction(records: RecordModel, batch_size: int | None) -> float:
     if batch_size is None:
         return 1.0
+    likelihood, start = records.likelihood, records.space.start
     n = likelihood.n_records
     if batch_size != int(batch_size) or not 2 <= batch_size < n:
         raise ValueError(f"batch_size must be from 2 to below the {n} records, not {batch_size!r}.")
     index = np.arange(0, n, max(1, n // batch_size))[:batch_size]
     try:
-        same = np.allclose(
-            likelihood.batch(space.start, index), likelihood(space.start)[index], equal_nan=True
-        )
-    except Exception:
+        same = np.allclose(likelihood.batch(start, index), likelihood(start)[index], equal_nan=True)
+    except SHAPE_ERRORS:
         same = False
     if not same:
         raise ValueError(
@@ -270,7 +267,9 @@ def privacy_spent(step: Any) -> PrivacySpent:
     simulation = any(one.allowance.simulation for one in steps)
     budgets = [one.allowance.budget for one in steps if one.allowance.budget is not None]
     pair = (math.inf, 1.0) if simulation else spent_together(budgets)
-    told = {f"{i}_{name}": value for i, s in enumerate(each) for name, value in s.details.items()}
+    details = {
+        f"{i}_{name}": value for i, one in enumerate(each) for name, value in one.details.items()
+    }
     return PrivacySpent(
-        *pair, neighbours=steps[0].allowance.neighbours, simulation=simulation, **told
+        *pair, neighbours=steps[0].allowance.neighbours, simulation=simulation, **details
     )

@@ -1,6 +1,5 @@
 """DP-HMC: Hamiltonian proposals from noised gradients, accepted by noised log-likelihood ratios."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,18 +13,10 @@ from pymc.util import RandomGenerator
 from pymc_dp.accounting.allowance import Allowance
 from pymc_dp.accounting.budget import PrivacyBudget
 from pymc_dp.compat import dataclass_state
-from pymc_dp.curator.force import compile_force
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS, MOST_COORDINATES
-from pymc_dp.curator.gradients import RecordGradients
-from pymc_dp.curator.penalty_kernels import log_acceptance, ratio_scale
-from pymc_dp.curator.steps.hmc_settings import (
-    check_numbers,
-    leapfrog_steps,
-    public_likelihood,
-    square_root,
-)
+from pymc_dp.curator.hmc_iteration import hmc_iteration, move_length
+from pymc_dp.curator.steps.hmc_settings import HMCSettings, public_likelihood, square_root
 from pymc_dp.curator.steps.penalty import PenaltyStep
-from pymc_dp.numerics.leapfrog import Trajectory, leapfrog
 from pymc_dp.types import Matrix, Neighbours, Vector
 
 GRADIENTS = 1  # the second kind of looks
@@ -53,6 +44,8 @@ class DPHMC(PenaltyStep):
     ----------
     vars : list, optional
         Continuous variables to move; all of the model's by default.
+    settings : HMCSettings, optional
+        The following ones as a value, from :func:`~pymc_dp.suggest_hmc`; arguments override it.
     clip_logp : float
         Bound on a record's absolute log-likelihood ratio over the length of the move.
     clip_grad : float
@@ -152,23 +145,13 @@ class DPHMC(PenaltyStep):
         self,
         vars: Any = None,
         *,
-        clip_logp: float,
-        clip_grad: float,
-        step_size: float,
-        n_leapfrog: int | None = None,
-        path_length: float | None = None,
-        public: pm.Model | None = None,
-        inverse_mass: ArrayLike | None = None,
+        settings: HMCSettings | None = None,
         epsilon: float | None = None,
         delta: float | None = None,
         budget: PrivacyBudget | None = None,
         chains: int = 4,
         share: float | None = None,
-        grad_share: float = 0.5,
-        grad_scale: float = 1.0,
-        jitter: float = 0.25,
         neighbours: Neighbours | None = None,
-        tempering: float = 1.0,
         independent_records: bool = False,
         public_data: Sequence[str] = (),
         simulation: bool = False,
@@ -179,9 +162,9 @@ class DPHMC(PenaltyStep):
         compile_kwargs: dict[str, Any] | None = None,
         initial_point: PointType | None = None,
         blocked: bool = True,
+        **keywords: Any,
     ) -> None:
-        self.step_size, self.n_leapfrog = leapfrog_steps(step_size, n_leapfrog, path_length)
-        check_numbers(clip_grad, grad_share, grad_scale, jitter)
+        settings = HMCSettings.of(settings, **keywords)
         allowance = Allowance(
             epsilon=epsilon,
             delta=delta,
@@ -191,39 +174,39 @@ class DPHMC(PenaltyStep):
             neighbours=neighbours,
             simulation=simulation,
             noise_multiplier=noise_multiplier,
-            grad_share=grad_share,
+            grad_share=settings.grad_share,
             grad_noise_multiplier=grad_noise_multiplier,
         )
         model = pm.modelcontext(model)
         super().__init__(
             vars,
             allowance,
-            clip_logp=clip_logp,
-            tempering=tempering,
+            clip_logp=settings.clip_logp,
+            tempering=settings.tempering,
             model=model,
             rng=rng,
             independent_records=independent_records,
             public_data=public_data,
             compile_kwargs=compile_kwargs,
         )
-        self.clip_grad, self.grad_scale = float(clip_grad), float(grad_scale)
-        self.jitter, self.jitter_turn, self.jitter_shift = float(jitter), 0, 0.0
+        self.step_size, self.n_leapfrog = settings.step_size, settings.n_leapfrog
+        self.clip_grad, self.grad_scale = settings.clip_grad, settings.grad_scale
+        self.jitter, self.jitter_turn, self.jitter_shift = settings.jitter, 0, 0.0
         self.warm_up = 0
         self.gradients_per_iteration = self.n_leapfrog + 1
-        self.basis = self._basis(inverse_mass)
-        # columns that move what the likelihood depends on
-        self.seen = np.any(self.basis[self.likelihood.moves_with] != 0, axis=0)
-        if np.count_nonzero(self.seen) > MOST_COORDINATES:
+        self.basis = self._basis(settings.inverse_mass)
+        self.data_columns = self.records.data_columns(self.basis)
+        if np.count_nonzero(self.data_columns) > MOST_COORDINATES:
             raise ValueError(
                 f"The likelihood may depend on {MOST_COORDINATES} coordinates at most."
             )
-        self.force = compile_force(model, self.space, self.basis, self.seen, compile_kwargs)
-        self.gradients = RecordGradients(self.likelihood, compile_kwargs)
-        if public is model:
+        self.posterior_gradient = self.records.posterior_gradient(self.basis)
+        self.gradients = self.records.gradients
+        if settings.public is model:
             raise ValueError("public= is this model, whose records are confidential.")
         self.public = None
-        if public is not None:
-            self.public = public_likelihood(public, self.space, self.likelihood)
+        if settings.public is not None:
+            self.public = public_likelihood(settings.public, self.records)
         self._totals: dict[bytes, list[int]] = {}
         self._forget()
 
@@ -234,15 +217,14 @@ class DPHMC(PenaltyStep):
 
     def _basis(self, inverse_mass: ArrayLike | None) -> Matrix:
         """Columns are the sampler's coordinates, in the model's own."""
-        own = np.sort(np.concatenate([self.paid, self.free]))
-        basis = np.zeros((self.space.size, own.size))
-        basis[own] = square_root(inverse_mass, own.size)
+        basis = np.zeros((self.space.size, self.own.size))
+        basis[self.own] = square_root(inverse_mass, self.own.size)
         return basis
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Claim the whole chain's budget before the first look whose answer leaves."""
         super().setup_chain(rng, tune, draws)
-        self.gradients.prepare(self.basis[:, self.seen])
+        self.gradients.prepare(self.basis[:, self.data_columns])
         self.jitter_turn, self.jitter_shift = 0, float(self.rng.random())
         self.warm_up = tune // 2
 
@@ -250,40 +232,42 @@ class DPHMC(PenaltyStep):
         """Move once, at the price of ``n_leapfrog + 1`` noised gradients and a noised ratio."""
         theta = self._arrive(point)
         self._totals = {key: kept for key, kept in self._totals.items() if key == theta.tobytes()}
-        momentum = self.rng.normal(size=self.seen.size)
+        momentum = self.rng.normal(size=self.data_columns.size)
         step_size = self._next_step_size()
-        end = self._leapfrog(theta, momentum, step_size)
-        after = float(self.log_prior(end.theta)) if end.finite else -math.inf
+        proposal = hmc_iteration(
+            theta,
+            momentum,
+            step_size,
+            self.n_leapfrog,
+            basis=self.basis,
+            gradient=self._noisy_gradient,
+            noisy_log_ratio=self._noisy_log_ratio,
+            log_prior=self.log_prior,
+            log_prior_here=self._prior_here(theta),
+            length=self._length,
+        )
+        # a trajectory that diverged is rejected for certain, and takes no chance
+        accepted = not proposal.diverged and bool(
+            -self.rng.standard_exponential() < proposal.log_acceptance
+        )
+        if accepted:
+            theta = proposal.theta
+            self._moved(theta, proposal.log_prior)
         stats = {
-            "accepted": False,
-            "diverging": not math.isfinite(after),
+            "accepted": accepted,
+            "diverging": proposal.diverged,
             "step_size": step_size,
-            "noisy_log_ratio": math.nan,
-            "noise_sd": math.nan,
+            "noisy_log_ratio": proposal.ratio.log_ratio,
+            "noise_sd": proposal.ratio.sd,
             "grad_noise_sd": self.door.noise(GRADIENTS) * self.clip_grad,
         }
-        if math.isfinite(after):
-            length = self._length(theta, end.theta, end.displacement)
-            noisy = self._noisy_log_ratio(theta, end.theta, length)
-            kinetic = (momentum @ momentum - end.momentum @ end.momentum) / 2
-            public = after - self._prior_here(theta) + kinetic
-            log_accept = log_acceptance(noisy.log_ratio, public, noisy.sd, noisy.tempering)
-            stats |= {"noisy_log_ratio": noisy.log_ratio, "noise_sd": noisy.sd}
-            if -self.rng.standard_exponential() < log_accept:
-                theta = end.theta
-                self._moved(theta, after)
-                stats["accepted"] = True
         return self._leave(theta, point), [stats]
-
-    def _leapfrog(self, theta: Vector, momentum: Vector, step_size: float) -> Trajectory:
-        force, steps = self._noisy_gradient, self.n_leapfrog
-        return leapfrog(force, theta, self.basis, momentum, step_size, steps)
 
     def _noisy_gradient(self, theta: Vector) -> Vector:
         """Gradient of the log-density by the sampler's coordinates, noised afresh."""
         levels = self.door.release(lambda: self._total(theta), GRADIENT_LEVELS, GRADIENTS)
         scale = self.tempering * self.grad_scale * self.clip_grad / GRADIENT_LEVELS
-        return self.force(theta, np.array([scale * level for level in levels]))
+        return self.posterior_gradient(theta, np.array([scale * level for level in levels]))
 
     def _total(self, theta: Vector) -> list[int]:
         """Clipped sum of the records' gradients; kept, since a trajectory starts at a known end."""
@@ -309,7 +293,7 @@ class DPHMC(PenaltyStep):
     def propose(self, theta: Vector, rng: np.random.Generator) -> Vector:
         """Propose a move as long as a free trajectory, which does not depend on the data."""
         length = self.step_size * self.n_leapfrog
-        return theta + self.basis @ (length * rng.normal(size=self.seen.size))
+        return theta + self.basis @ (length * rng.normal(size=self.data_columns.size))
 
     def move_length(self, theta: Vector, proposal: Vector) -> float:
         """Length of a move in the sampler's coordinates, or as public records tell it."""
@@ -317,11 +301,7 @@ class DPHMC(PenaltyStep):
         return self._length(theta, proposal, move)
 
     def _length(self, theta: Vector, proposal: Vector, displacement: Vector) -> float:
-        """Any symmetric function of both ends that no confidential record enters will do."""
-        if self.public is not None:
-            return ratio_scale(self.public(proposal), self.public(theta))
-        moved = displacement[self.seen]
-        return math.sqrt(moved @ moved)
+        return move_length(theta, proposal, displacement[self.data_columns], self.public)
 
     @staticmethod
     def competence(var: Any, has_grad: bool) -> Competence:

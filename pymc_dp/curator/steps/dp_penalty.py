@@ -14,8 +14,13 @@ from pymc_dp.accounting.allowance import Allowance
 from pymc_dp.accounting.budget import PrivacyBudget
 from pymc_dp.accounting.levels import LEVELS
 from pymc_dp.compat import dataclass_state
-from pymc_dp.curator.penalty_kernels import batch_query, batch_sensitivity, log_acceptance
-from pymc_dp.curator.steps.penalty import NoisyRatio, PenaltyStep
+from pymc_dp.curator.penalty_kernels import (
+    NoisyRatio,
+    batch_query,
+    batch_sensitivity,
+    log_acceptance,
+)
+from pymc_dp.curator.steps.penalty import PenaltyStep
 from pymc_dp.numerics.entropy import system_generator
 from pymc_dp.types import Neighbours, Vector
 
@@ -189,8 +194,8 @@ class DPPenalty(PenaltyStep):
             self._moved(theta, after)
         elif coordinate is not None:
             self.direction[coordinate] *= -1
-        if self.free.size:
-            theta = self._move_free(theta)
+        if self.prior_coordinates.size:
+            theta = self._move_by_prior(theta)
         stats = {
             "accepted": accepted,
             "noisy_log_ratio": noisy.log_ratio,
@@ -203,12 +208,12 @@ class DPPenalty(PenaltyStep):
         return self._propose(theta, rng)[0]
 
     def _propose(self, theta: Vector, rng: np.random.Generator) -> tuple[Vector, int | None]:
-        proposal = theta.copy()
+        proposal, places = theta.copy(), self.data_coordinates
         if self.proposal == "joint":
-            moves = rng.normal(size=self.paid.size)
-            proposal[self.paid] += self.step_size[self.paid] * moves
+            moves = rng.normal(size=places.size)
+            proposal[places] += self.step_size[places] * moves
             return proposal, None
-        coordinate = int(self.paid[rng.integers(self.paid.size)])
+        coordinate = int(places[rng.integers(places.size)])
         move = rng.normal()
         if self.proposal == "guided":
             move = self.direction[coordinate] * abs(move)
@@ -238,10 +243,10 @@ class DPPenalty(PenaltyStep):
         (level,) = self.door.release(look, LEVELS)
         return NoisyRatio(level / LEVELS * part, self.door.noise() * part, 1.0)
 
-    def _move_free(self, theta: Vector) -> Vector:
+    def _move_by_prior(self, theta: Vector) -> Vector:
         """One Metropolis sweep over the coordinates that only the public part depends on."""
         before = self._prior_here(theta)
-        for coordinate in self.free:
+        for coordinate in self.prior_coordinates:
             proposal = theta.copy()
             proposal[coordinate] += self.step_size[coordinate] * self.rng.normal()
             after = float(self.log_prior(proposal))

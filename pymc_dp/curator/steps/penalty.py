@@ -1,21 +1,19 @@
 """What steps by the penalty method share: a noised log-likelihood ratio, and what is kept of it."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pymc_dp.accounting.levels import LEVELS
-from pymc_dp.curator.penalty_kernels import clipped_total
+from pymc_dp.curator.penalty_kernels import NoisyRatio, clipped_total, ratio_bound
 from pymc_dp.curator.steps.base import CuratorStep
 from pymc_dp.types import Vector
 
 
-class NoisyRatio(NamedTuple):
-    """A noised log-likelihood ratio, the noise in it, and the power it is still to be raised to."""
-
-    log_ratio: float
-    sd: float
-    tempering: float
+def check_penalty(clip_logp: float, tempering: float) -> None:
+    """Refuse what no noised ratio can be made with."""
+    if not (0 < clip_logp < np.inf and 0 < tempering <= 1):
+        raise ValueError("clip_logp must be positive and finite, and tempering in (0, 1].")
 
 
 class PenaltyStep(CuratorStep):
@@ -32,10 +30,9 @@ class PenaltyStep(CuratorStep):
     """
 
     def __init__(self, *args: Any, clip_logp: float, tempering: float, **kwargs: Any) -> None:
-        if not (0 < clip_logp < np.inf and 0 < tempering <= 1):
-            raise ValueError("clip_logp must be positive and finite, and tempering in (0, 1].")
+        check_penalty(clip_logp, tempering)
         super().__init__(*args, **kwargs)
-        if self.paid.size == 0:
+        if self.data_coordinates.size == 0:
             raise ValueError("The likelihood depends on none of this step's variables.")
         self.clip_logp, self.tempering = float(clip_logp), float(tempering)
 
@@ -58,14 +55,14 @@ class PenaltyStep(CuratorStep):
 
     def bound(self, length: float) -> float:
         """Largest absolute log-ratio of a record that a move of this length lets through."""
-        return self.clip_logp * max(length, 1e-200)
+        return ratio_bound(self.clip_logp, length)
 
     def _noisy_log_ratio(self, theta: Vector, proposal: Vector, length: float) -> NoisyRatio:
         bound = self.bound(length)
 
         def total() -> list[int]:
             new, old = self.likelihood(proposal), self._log_likelihood(theta)
-            self._kept.append((self._seen_by_data(proposal), new))
+            self._kept.append((self._likelihood_key(proposal), new))
             return [clipped_total(new, old, bound)]
 
         (level,) = self.door.release(total, LEVELS)
@@ -73,7 +70,7 @@ class PenaltyStep(CuratorStep):
 
     def _log_likelihood(self, theta: Vector) -> Vector:
         """Log-likelihood at the current point, kept from the iteration that proposed it."""
-        here = self._seen_by_data(theta)
+        here = self._likelihood_key(theta)
         for kept, log_likelihood in self._kept:
             if kept == here:
                 self._kept = [(kept, log_likelihood)]
@@ -82,8 +79,8 @@ class PenaltyStep(CuratorStep):
         self._kept = [(here, log_likelihood)]
         return log_likelihood
 
-    def _seen_by_data(self, theta: Vector) -> bytes:
-        return theta[self.likelihood.moves_with].tobytes()
+    def _likelihood_key(self, theta: Vector) -> bytes:
+        return theta[self.likelihood.data_coordinates].tobytes()
 
     def _prior_here(self, theta: Vector) -> float:
         if self._prior is None or self._prior[0] != theta.tobytes():

@@ -13,7 +13,7 @@ import pymc_dp as pmdp
 from pymc_dp.accounting import gaussian_mu, noise
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.gradients import RecordGradients
-from pymc_dp.curator.likelihood import compile_prior, compile_prior_gradient
+from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.plan.marginal_mode import marginal_mode
 from pymc_dp.curator.plan.scoring import SimulatedScores
 from pymc_dp.graph.vector import FlatSpace
@@ -216,13 +216,12 @@ def test_hyperparameters_move_and_the_likelihood_does_not():
     means = 1 + rng.normal(size=GROUPS)
     values = {"m0": 0.0, "s": 1.0, "z": means}
     model = simulate_hierarchical(values, rng, 5000)
-    space = FlatSpace(model)
+    records = RecordModel(model)
+    space = records.space
     for m0, s in ((0.0, 1.0), (3.0, 0.3), (-1.0, 4.0)):
         place = np.concatenate([[m0, np.log(s)], (means - m0) / s])
         scores = SimulatedScores(model, place, N)
-        end, change = marginal_mode(
-            place, scores, compile_prior(model, space), compile_prior_gradient(model, space)
-        )
+        end, change = marginal_mode(place, scores, records.log_prior, records.prior_gradient)
         assert change < 0.05
         point = space.unflatten(end, model.initial_point())
         sd = np.sqrt(GROUPS / N)
@@ -236,7 +235,7 @@ def test_hyperparameters_stay_where_the_likelihood_cannot_be_held(information):
     """The budget is spent by then: whatever happens, there is an answer."""
 
     class Scores:
-        basis, eigenvectors, moves_with = np.ones((2, 1)), np.eye(2), np.arange(2)
+        basis, eigenvectors, data_coordinates = np.ones((2, 1)), np.eye(2), np.arange(2)
 
         def distance(self, theta, other):
             return 1e3 * float(np.abs(theta - other).max())
@@ -258,11 +257,9 @@ def test_hyperparameters_stay_where_the_likelihood_cannot_be_held(information):
 def test_the_scale_of_coefficients_follows_them():
     beta = np.array([0.9, -0.7, 0.3])
     model = simulate_logistic({"beta": beta}, n=2000)
-    place, space = np.concatenate([[2.0], beta]), FlatSpace(model)
+    place, records = np.concatenate([[2.0], beta]), RecordModel(model)
     scores = SimulatedScores(model, place, N)
-    end, change = marginal_mode(
-        place, scores, compile_prior(model, space), compile_prior_gradient(model, space)
-    )
+    end, change = marginal_mode(place, scores, records.log_prior, records.prior_gradient)
     assert change == 0
     np.testing.assert_array_equal(end[1:], beta)
     width = minimize(lambda u: 2 * u + (beta**2).sum() / np.exp(2 * u) / 2 + np.exp(2 * u) / 2, 0).x

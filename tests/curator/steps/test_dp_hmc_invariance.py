@@ -14,8 +14,8 @@ from scipy.stats import kstest
 
 import pymc_dp as pmdp
 from pymc_dp.accounting import noise
-from pymc_dp.curator.likelihood import compile_prior
-from pymc_dp.curator.steps import dp_hmc
+from pymc_dp.curator import hmc_iteration
+from pymc_dp.curator.model import RecordModel
 from tests.curator.steps.test_dp_penalty_invariance import LEVEL, Problem
 
 
@@ -138,7 +138,7 @@ def test_a_wrong_penalty_is_found(kept_part, monkeypatch):
     def wrong(noisy_log_ratio, public, sd, tempering):
         return tempering * noisy_log_ratio + public - kept_part * (tempering * sd) ** 2 / 2
 
-    monkeypatch.setattr(dp_hmc, "log_acceptance", wrong)
+    monkeypatch.setattr(hmc_iteration, "log_acceptance", wrong)
     assert worst("noisy ratios", shorter=1 if kept_part else 3) < LEVEL
 
 
@@ -184,27 +184,28 @@ def test_gradients_are_fresh_and_those_used_again_are_found(monkeypatch):
 
 
 def test_a_forgotten_kinetic_energy_is_found(monkeypatch):
-    leapfrog = pmdp.DPHMC._leapfrog
+    leapfrog = hmc_iteration.leapfrog
 
-    def still(self, theta, momentum, step_size):
-        return leapfrog(self, theta, momentum, step_size)._replace(momentum=momentum)
+    def still(gradient, theta, basis, momentum, step_size, n_steps):
+        end = leapfrog(gradient, theta, basis, momentum, step_size, n_steps)
+        return end._replace(momentum=momentum)
 
-    monkeypatch.setattr(pmdp.DPHMC, "_leapfrog", still)
+    monkeypatch.setattr(hmc_iteration, "leapfrog", still)
     assert worst("noisy gradients") < LEVEL
 
 
 def test_an_uneven_last_kick_is_found(monkeypatch):
-    leapfrog = pmdp.DPHMC._leapfrog
+    leapfrog = hmc_iteration.leapfrog
 
-    def uneven(self, theta, momentum, step_size):
-        end = leapfrog(self, theta, momentum, step_size)
-        kick = step_size / 2 * self._noisy_gradient(end.theta)
+    def uneven(gradient, theta, basis, momentum, step_size, n_steps):
+        end = leapfrog(gradient, theta, basis, momentum, step_size, n_steps)
+        kick = step_size / 2 * gradient(end.theta)
         return end._replace(momentum=end.momentum + kick)
 
     def more(step):
         step.gradients_per_iteration += 1
 
-    monkeypatch.setattr(pmdp.DPHMC, "_leapfrog", uneven)
+    monkeypatch.setattr(hmc_iteration, "leapfrog", uneven)
     assert worst("exact gradients", more) < LEVEL
 
 
@@ -311,17 +312,17 @@ def test_a_forgotten_jacobian_is_found(build, monkeypatch):
     model = built if build is simplex else built[0]
 
     def without(step):
-        step.log_prior = compile_prior_without_jacobian(model, step.space)
+        step.log_prior = log_prior_without_jacobian(model)
 
     found, _ = draws(model, 6000, 6, change=without, **HMC | {"step_size": 0.1, "clip_logp": 4.0})
     pairs = simplex_functions(found) if build is simplex else (found, built[1])
     assert worst_against(*pairs) < LEVEL
 
 
-def compile_prior_without_jacobian(model, space):
+def log_prior_without_jacobian(model):
     with pytest.MonkeyPatch.context() as patch:
         logp = model.logp
         patch.setattr(
-            type(model), "logp", lambda self, vars, jacobian: logp(vars=vars, jacobian=False)
+            type(model), "logp", lambda self, **asked: logp(**asked | {"jacobian": False})
         )
-        return compile_prior(model, space)
+        return RecordModel(model).log_prior

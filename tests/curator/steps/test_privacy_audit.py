@@ -18,7 +18,8 @@ from pymc_dp.accounting.budget import record_weight
 from pymc_dp.accounting.door import Door
 from pymc_dp.accounting.levels import LEVELS
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
-from pymc_dp.curator.plan.pilot import _Records
+from pymc_dp.curator.model import RecordModel
+from pymc_dp.curator.plan.pilot import _clipped_total
 
 EPSILON, DELTA, ITERATIONS, RUNS = 1.0, 0.01, 2, 30_000
 CONFIDENCE = 5e-5
@@ -185,7 +186,7 @@ def attack_pilot(records, query, neighbours):
         mu = pm.Normal("mu", 0, 1)
         pm.Normal("y", mu, 1, observed=records)
     door = Door([replace(query, iterations=HMC_RUNS)], record_weight(neighbours))
-    totals = _Records(model).clipped_total(np.zeros(1), np.eye(1), 1.0)
+    totals = _clipped_total(RecordModel(model).gradients, np.zeros(1), np.eye(1), 1.0)
     return np.array([door.release(lambda: totals, GRADIENT_LEVELS)[0] for _ in range(HMC_RUNS)])
 
 

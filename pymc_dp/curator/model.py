@@ -1,0 +1,158 @@
+"""A model with records: its vector, its public part, and the likelihood of each record."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+
+from pymc_dp.compat import jit_function
+from pymc_dp.curator.gradients import RecordGradients
+from pymc_dp.curator.likelihood import RecordLikelihood
+from pymc_dp.graph.vector import FlatSpace
+from pymc_dp.types import Matrix, Variable, Vector
+
+
+class RecordModel:
+    """What samplers and plans ask of a model whose records they must not, or may, see.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        Observed variables share their first axis, the records.
+    compile_kwargs : dict, optional
+        Passed to :func:`pytensor.function`.
+    independent_records, public_data, confidential
+        As of :class:`~pymc_dp.curator.likelihood.RecordLikelihood`.
+
+    Attributes
+    ----------
+    space : FlatSpace
+        Unconstrained values of all variables as one vector.
+    likelihood : RecordLikelihood
+        Log-likelihood of every record.
+
+    Notes
+    -----
+    Other functions are compiled when they are first asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> from pymc_dp.curator.model import RecordModel
+    >>> with pm.Model() as model:
+    ...     mean = pm.Normal("mean", 0, 1)
+    ...     _ = pm.Normal("y", mean, 1, observed=[0.3, -0.2, 1.1])
+    >>> records = RecordModel(model)
+    >>> theta = np.array([2.0])
+    >>> round(float(records.log_prior(theta) + records.likelihood(theta).sum()), 3)
+    -9.946
+    >>> records.prior_gradient(theta)
+    array([-2.])
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        compile_kwargs: dict[str, Any] | None = None,
+        *,
+        independent_records: bool = False,
+        public_data: Sequence[str] = (),
+        confidential: bool = True,
+    ) -> None:
+        self.space = FlatSpace(model)
+        self.likelihood = RecordLikelihood(
+            model,
+            self.space,
+            compile_kwargs,
+            independent_records=independent_records,
+            public_data=public_data,
+            confidential=confidential,
+        )
+        self._compile_kwargs = compile_kwargs or {}
+        self._public_names = ", ".join(repr(v.name) for v in [*model.free_RVs, *model.potentials])
+        public = model.logp(vars=[*model.free_RVs, *model.potentials], jacobian=True)
+        theta, (log_prior,) = self.space.on_vector([public])
+        #: the vector, and the log-density of the public part as a graph over it
+        self.prior_graph: tuple[Variable, Variable] = (theta, log_prior)
+
+    @cached_property
+    def log_prior(self) -> Callable[[Vector], float]:
+        """Log-density of the public part: priors with their Jacobians, and potentials."""
+        theta, log_prior = self.prior_graph
+        function = pm.compile([theta], log_prior, **self._compile_kwargs)
+        function.trust_input = True
+        return function
+
+    @cached_property
+    def prior_gradient(self) -> Callable[[Vector], Vector]:
+        """Gradient of the public part's log-density."""
+        return self._compile_gradient([], lambda gradient: gradient)
+
+    @cached_property
+    def gradients(self) -> RecordGradients:
+        """Clipped sums of the records' gradients."""
+        return RecordGradients(self.likelihood, self._compile_kwargs)
+
+    def data_columns(self, basis: Matrix) -> NDArray[np.bool_]:
+        """Tell which columns of a basis move coordinates that the likelihood depends on."""
+        return np.any(basis[self.likelihood.data_coordinates] != 0, axis=0)
+
+    def posterior_gradient(self, basis: Matrix) -> "PosteriorGradient":
+        """Compile the prior's gradient with the likelihood's added.
+
+        Parameters
+        ----------
+        basis : ndarray
+            Gradients are by the coordinates q of ``theta = constant + basis @ q``, those of the
+            likelihood by its :meth:`data_columns` alone.
+        """
+        likelihood = pt.dvector("likelihood")
+        columns = np.flatnonzero(self.data_columns(basis))
+
+        def by_coordinates(gradient: Variable) -> Variable:
+            return (basis.T @ gradient)[columns].inc(likelihood)
+
+        return PosteriorGradient(
+            self._compile_gradient([likelihood], by_coordinates, {"mode": "NUMBA"})
+        )
+
+    def _compile_gradient(
+        self,
+        others: list[Variable],
+        use: Callable[[Variable], Variable],
+        options: dict[str, Any] | None = None,
+    ) -> Callable[..., Vector]:
+        """Compile what is made of the public part's gradient, and of other inputs."""
+        theta, log_prior = self.prior_graph
+        options = {"on_unused_input": "ignore"} | self._compile_kwargs | (options or {})
+        try:
+            gradient = use(pt.grad(log_prior, theta, disconnected_inputs="ignore"))
+            function = pm.compile([theta, *others], gradient, **options)
+        except (NotImplementedError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"The prior of {self._public_names} has no gradient ({error}): write it with "
+                "differentiable operations, or use pymc_dp.DPPenalty, which needs none."
+            ) from error
+        function.trust_input = True
+        return function
+
+
+class PosteriorGradient:
+    """A compiled function of two vectors, called without PyTensor's own ceremony.
+
+    That takes longer than the few operations in it. Data of the prior, if there is any, comes after
+    the two vectors.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __call__(self, theta: Vector, likelihood: Vector) -> Vector:
+        """Gradient of the log-density, from that of the log-likelihood."""
+        data = [container.storage[0] for container in self.function.input_storage[2:]]
+        return jit_function(self.function)(theta, likelihood, *data)[0]
