@@ -1,4 +1,9 @@
-"""zCDP and Rényi-DP conversions: looser than exact Gaussian formulas, but for any mechanism."""
+"""zCDP and Rényi-DP conversions: looser than exact Gaussian formulas, but for any mechanism.
+
+Random batches are accounted for here, so that they need nothing but this package. Tighter are the
+privacy loss distributions of the optional dp-accounting, with ``accountant="pld"``; its Rényi
+accountant, in between, is not used: who has that package has the tightest.
+"""
 
 import math
 

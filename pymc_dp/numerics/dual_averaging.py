@@ -1,12 +1,18 @@
-"""Step sizes learned from acceptance while tuning."""
+"""Tuning: step sizes learned from acceptance, and when windows of tuning close."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["DualAveraging"]
+__all__ = ["DualAveraging", "window_closes"]
+
+
+def window_closes(count: int, tune: int, shares: Sequence[float]) -> bool:
+    """Whether iteration `count` of `tune` is the last of a window, which end after these shares."""
+    return count in [int(share * tune) for share in shares]
 
 
 @dataclass

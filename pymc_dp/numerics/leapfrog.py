@@ -1,4 +1,11 @@
-"""The leapfrog integrator, for noised gradients and plain ones alike."""
+"""The leapfrog integrator: its compiled pieces, and a trajectory by gradients from Python.
+
+All move with unit mass in coordinates q of ``constant + metric @ q``. The metric is block-diagonal,
+an array (blocks, rows, columns): a vector has entry i of block b at ``i * blocks + b``. One block
+is an ordinary matrix. :mod:`pymc_dp.numerics.nuts` and the Hamiltonian move of ``NormalX`` put the
+pieces together in compiled code, around densities that are compiled too. Noisy gradients come from
+Python, where the budget is counted: they need :func:`leapfrog`.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,6 +14,37 @@ import numpy as np
 
 from pymc_dp.numerics.compiled import cached_jit
 from pymc_dp.types import Matrix, Vector
+
+__all__ = ["Trajectory", "drift", "kick", "leapfrog", "pull_back"]
+
+
+@cached_jit()
+def kick(momentum, gradient, step):  # type: ignore[no-untyped-def]
+    """Change the momentum by a gradient by q."""
+    for i in range(momentum.size):
+        momentum[i] += step * gradient[i]
+
+
+@cached_jit()
+def drift(place, metric, momentum, step):  # type: ignore[no-untyped-def]
+    """Move the place by a momentum."""
+    blocks, rows, columns = metric.shape
+    for b in range(blocks):
+        for i in range(rows):
+            for j in range(columns):
+                place[i * blocks + b] += step * metric[b, i, j] * momentum[j * blocks + b]
+
+
+@cached_jit()
+def pull_back(metric, gradient, out):  # type: ignore[no-untyped-def]
+    """Turn a gradient by the place into one by q."""
+    blocks, rows, columns = metric.shape
+    for b in range(blocks):
+        for j in range(columns):
+            total = 0.0
+            for i in range(rows):
+                total += metric[b, i, j] * gradient[i * blocks + b]
+            out[j * blocks + b] = total
 
 
 class Trajectory(NamedTuple):
@@ -19,7 +57,7 @@ class Trajectory(NamedTuple):
 
 
 def leapfrog(
-    force: Callable[[Vector], Vector],
+    gradient: Callable[[Vector], Vector],
     start: Vector,
     basis: Matrix,
     momentum: Vector,
@@ -30,7 +68,7 @@ def leapfrog(
 
     Parameters
     ----------
-    force : callable
+    gradient : callable
         Gradient of the log-density by q at a point, perhaps noised; called ``n_steps + 1`` times.
     start : ndarray
         Point that the trajectory leaves.
@@ -48,8 +86,8 @@ def leapfrog(
 
     Notes
     -----
-    A full kick between two moves takes one gradient. Räisä et al. (2021), section 3, print the
-    noisy kick with the wrong sign.
+    Both half kicks between two moves are one, by one gradient: each noisy one is paid for from the
+    budget. Räisä et al. (2021), section 3, print the noisy kick with the wrong sign.
 
     Examples
     --------
@@ -60,15 +98,15 @@ def leapfrog(
     (array([0.]), array([-1.]))
     """
     displacement, theta = np.zeros(momentum.size), start
-    momentum, kick = momentum.copy(), step_size / 2
+    momentum, kick_size = momentum.copy(), step_size / 2
     for _ in range(n_steps):
         theta, finite = _advance(
-            start, basis, displacement, momentum, force(theta), kick, step_size
+            start, basis, displacement, momentum, gradient(theta), kick_size, step_size
         )
         if not finite:
             return Trajectory(theta, displacement, momentum, finite=False)
-        kick = step_size
-    momentum += step_size / 2 * force(theta)
+        kick_size = step_size
+    momentum += step_size / 2 * gradient(theta)
     return Trajectory(theta, displacement, momentum, bool(np.all(np.isfinite(momentum))))
 
 
@@ -79,19 +117,19 @@ def _advance(
     displacement: Vector,
     momentum: Vector,
     gradient: Vector,
-    kick: float,
+    kick_size: float,
     step_size: float,
 ) -> tuple[Vector, bool]:
     """Kick and move in place: the new point, and whether it is finite.
 
     Compiled, because numpy takes longer to start than these few numbers take.
     """
+    kick(momentum, gradient, kick_size)
     for j in range(momentum.size):
-        momentum[j] += kick * gradient[j]
         displacement[j] += step_size * momentum[j]
+    # from the start again, so that place and displacement agree
     theta, finite = start.copy(), True
+    drift(theta, basis[np.newaxis], displacement, 1.0)
     for i in range(theta.size):
-        for j in range(displacement.size):
-            theta[i] += basis[i, j] * displacement[j]
         finite = finite and np.isfinite(theta[i])
     return theta, finite

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dp.numerics.compiled import join
+from pymc_dp.numerics.leapfrog import drift, kick, pull_back
 from pymc_dp.numerics.rounds import inner_cached
 
 __all__ = ["ACCEPT", "DIVERGING", "DOUBLINGS", "LEAPS", "LOG_DENSITY", "REPORT_SIZE", "make_nuts"]
@@ -26,31 +27,10 @@ def _take(out, values):  # type: ignore[no-untyped-def]
 
 
 @inner_cached
-def _kick_and_drift(place, momentum, force, factor, step):  # type: ignore[no-untyped-def]
-    """First two thirds of a leapfrog step."""
-    for i in range(place.size):
-        momentum[i] += 0.5 * step * force[i]
-    for i in range(place.size):
-        for j in range(i + 1):
-            place[i] += step * factor[i, j] * momentum[j]
-
-
-@inner_cached
-def _pull_back(factor, gradient, out):  # type: ignore[no-untyped-def]
-    """Gradient by coordinates q of ``theta = constant + factor @ q``, factor lower triangular."""
-    for j in range(out.size):
-        total = 0.0
-        for i in range(j, out.size):
-            total += factor[i, j] * gradient[i]
-        out[j] = total
-
-
-@inner_cached
-def _kick_and_sum(momentum, force, step, total):  # type: ignore[no-untyped-def]
-    """Last third of a leapfrog step; the momentum is added to a sum. Gives the kinetic energy."""
+def _add_momentum(momentum, total):  # type: ignore[no-untyped-def]
+    """Add the momentum to a sum. Gives the kinetic energy."""
     kinetic = 0.0
     for i in range(momentum.size):
-        momentum[i] += 0.5 * step * force[i]
         kinetic += 0.5 * momentum[i] ** 2
         total[i] += momentum[i]
     return kinetic
@@ -101,7 +81,8 @@ def _move(rng, theta, given, factor, step_size, doublings, report):  # type: ign
     """See :func:`make_nuts`, which puts a density in the place of the global one."""
     size = theta.size
     # ends of the trajectory: 0 is the earlier, 1 the later
-    places, momenta, forces = np.empty((2, size)), np.empty((2, size)), np.empty((2, size))
+    places, momenta, slopes = np.empty((2, size)), np.empty((2, size)), np.empty((2, size))
+    metric = factor[np.newaxis]
     open_momenta = np.empty((doublings + 1, size))
     open_totals = np.empty((doublings + 1, size))
     # sums of momenta along the trajectory, and along the part that is being built
@@ -112,25 +93,27 @@ def _move(rng, theta, given, factor, step_size, doublings, report):  # type: ign
     report[LOG_DENSITY] = found.item()
     for i in range(size):
         momenta[0, i] = rng.standard_normal()
-    _pull_back(factor, gradient, forces[0])
-    energy = report[LOG_DENSITY] - _kick_and_sum(momenta[0], forces[0], 0.0, total)
+    pull_back(metric, gradient, slopes[0])
+    energy = report[LOG_DENSITY] - _add_momentum(momenta[0], total)
     _take(places[0], theta)
     _take(places[1], theta)
     _take(momenta[1], momenta[0])
-    _take(forces[1], forces[0])
+    _take(slopes[1], slopes[0])
     log_weight, going = 0.0, energy > -np.inf
     while going and report[DOUBLINGS] < doublings:
         end = 1 if rng.random() < 0.5 else 0
         step = step_size if end == 1 else -step_size
-        place, momentum, force = places[end], momenta[end], forces[end]
+        place, momentum, slope = places[end], momenta[end], slopes[end]
         part_weight, part_value = -np.inf, 0.0
         for i in range(size):
             part_total[i] = 0.0
         for leaf in range(2 ** int(report[DOUBLINGS])):
-            _kick_and_drift(place, momentum, force, factor, step)
+            kick(momentum, slope, 0.5 * step)
+            drift(place, metric, momentum, step)
             found, gradient = density(place, given)
-            _pull_back(factor, gradient, force)
-            gain = found.item() - _kick_and_sum(momentum, force, step, part_total) - energy
+            pull_back(metric, gradient, slope)
+            kick(momentum, slope, 0.5 * step)
+            gain = found.item() - _add_momentum(momentum, part_total) - energy
             report[LEAPS] += 1
             if not gain > -_MOST_ENERGY:
                 report[DIVERGING], going = 1.0, False

@@ -1,15 +1,20 @@
-"""What the compiled NUTS learns while tuning: the shape of the posterior and a step size."""
+"""Chains of the compiled NUTS: what they learn while tuning, and how one is run."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from pymc_dp.numerics.dual_averaging import DualAveraging
-from pymc_dp.types import Array
+from pymc_dp.compat import jit_function
+from pymc_dp.numerics.compiled import graph_key, joined_key
+from pymc_dp.numerics.dual_averaging import DualAveraging, window_closes
+from pymc_dp.numerics.nuts import ACCEPT, REPORT_SIZE, make_nuts
+from pymc_dp.types import Array, Matrix, Vector
 
-__all__ = ["NUTSTuning"]
+__all__ = ["NUTSTuning", "compiled_nuts", "run_nuts"]
 
 
 #: shares of tuning after which the shape is learned anew, each time from the draws since the last
@@ -55,12 +60,20 @@ class NUTSTuning:
         early = self.active and self.count < WINDOWS[1] * self.tune
         return FIRST_DOUBLINGS if early else MOST_DOUBLINGS
 
+    def move(
+        self, nuts: Callable[..., None], rng: np.random.Generator, theta: Vector, given: Vector
+    ) -> Vector:
+        """Move `theta` once, in place; the report is that of :func:`make_nuts`."""
+        report = np.empty(REPORT_SIZE)
+        nuts(rng, theta, given, self.factor, self.step.step_size, self.doublings, report)
+        return report
+
     def learn(self, theta: Array, accept: float, target: float) -> None:
         """Adapt to one more iteration."""
         self.count += 1
         self.step.learn(accept, target)
         self.draws.append(theta.copy())
-        if self.count in [int(share * self.tune) for share in WINDOWS]:
+        if window_closes(self.count, self.tune, WINDOWS):
             self._learn_shape()
             self.step.restart(near=1.0)
             self.draws = []
@@ -82,3 +95,50 @@ class NUTSTuning:
         """End of tuning."""
         self.step.freeze()
         self.tune, self.draws = self.count, []
+
+
+def compiled_nuts(density: Any) -> Callable[..., None]:
+    """Compile :func:`~pymc_dp.numerics.nuts.make_nuts` for a PyTensor function in numba's mode."""
+    return make_nuts(jit_function(density), joined_key([make_nuts], graph_key([density])))
+
+
+def run_nuts(
+    density: Any,
+    start: Vector,
+    given: Vector,
+    factor: Matrix,
+    *,
+    tune: int,
+    draws: int,
+    target_accept: float,
+    rng: np.random.Generator,
+) -> Matrix:
+    """Run a whole chain, and return its draws after tuning, one a row.
+
+    Parameters
+    ----------
+    density : callable
+        PyTensor function of ``(theta, given)`` in numba's mode: log-density and gradient.
+    start, given : ndarray
+        Where the chain starts, and what else the density takes.
+    factor : ndarray
+        Lower triangular; the first guess at a factor of the covariance.
+    tune, draws : int
+        Number of iterations.
+    target_accept : float
+        Of the step size.
+    rng : Generator
+        Source of randomness.
+    """
+    nuts, theta = compiled_nuts(density), start.copy()
+    tuning = NUTSTuning.start(theta.size, tune)
+    tuning.factor = factor
+    for _ in range(tune):
+        report = tuning.move(nuts, rng, theta, given)
+        tuning.learn(theta, float(report[ACCEPT]), target_accept)
+    tuning.freeze()
+    found = np.empty((draws, theta.size))
+    for draw in found:
+        tuning.move(nuts, rng, theta, given)
+        draw[:] = theta
+    return found

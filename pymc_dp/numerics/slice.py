@@ -1,4 +1,4 @@
-"""Slice sampling along lines (Neal 2003): parts of a round.
+"""Slice sampling along lines (Neal 2003): one update, and parts of a round made of it.
 
 Parameters without a conditional of a known family move one by one, given the records. Parameters
 that take the records along (interweaving) move in directions of the shape learned while tuning.
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pymc_dp.numerics.cholesky import lower_cholesky
 from pymc_dp.numerics.rounds import Part, inner, inner_cached
 
-__all__ = ["make_interweaving", "make_slice"]
+__all__ = ["make_interweaving", "make_line_slice", "make_slice"]
 
 #: how often a bracket may be widened by its width, on both sides together
 MOST_STEPS = 50
@@ -23,16 +23,27 @@ MOST_STEPS = 50
 RESHAPE_EVERY = 50
 
 
-def _make_along(density: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a move along a line through theta, stepped out and shrunk (figures 3 and 5 there).
+def make_line_slice(log_density: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a slice update along a line, stepped out and shrunk (figures 3 and 5 there).
 
-    ``density(proposal, theta, given, table, drawn)`` gives a tuple, the log-density. The move
-    gives how far it went and the log-density there; `proposal` is where it ended.
+    The steps are shared out between both sides at random: otherwise a slice longer than all of
+    them together, as vague priors have, would be left towards one side more often than entered.
+
+    Parameters
+    ----------
+    log_density : callable
+        ``log_density(distance, line)``, compiled: a number, at a distance from the start.
+
+    Returns
+    -------
+    callable
+        ``update(rng, line, width, current)`` gives the distance that was moved and the log-density
+        there, which the last call of `log_density` gave if the distance is not zero. `line` is
+        passed on, `width` that of the first bracket and `current` the log-density at the start.
     """
 
     @inner
-    def along(rng, arrays, direction, width, current, drawn, proposal):  # type: ignore[no-untyped-def]
-        theta, given, table = arrays.theta, arrays.given, arrays.table
+    def update(rng, line, width, current):  # type: ignore[no-untyped-def]
         level = current - rng.standard_exponential()
         left = -width * rng.random()
         right = left + width
@@ -52,9 +63,7 @@ def _make_along(density: Callable[..., Any]) -> Callable[..., Any]:
                 distance = right
             else:
                 distance = left + (right - left) * rng.random()
-            for i in range(theta.size):
-                proposal[i] = theta[i] + distance * direction[i]
-            value = density(proposal, theta, given, table, drawn)[0].item()
+            value = log_density(distance, line)
             inside = value > level
             if stage == 0:
                 if inside:
@@ -77,7 +86,30 @@ def _make_along(density: Callable[..., Any]) -> Callable[..., Any]:
             else:
                 right = distance
 
-    return along
+    return update
+
+
+def _make_direction_slice(density: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile an update of theta in a direction; `proposal` is where it ended, if it moved.
+
+    ``density(proposal, theta, given, table, drawn)`` gives a tuple, the log-density.
+    """
+
+    @inner
+    def log_density(distance, line):  # type: ignore[no-untyped-def]
+        proposal, direction, theta, given, table, drawn = line
+        for i in range(theta.size):
+            proposal[i] = theta[i] + distance * direction[i]
+        return density(proposal, theta, given, table, drawn)[0].item()
+
+    line_slice = make_line_slice(log_density)
+
+    @inner
+    def update(rng, arrays, direction, width, current, drawn, proposal):  # type: ignore[no-untyped-def]
+        line = (proposal, direction, arrays.theta, arrays.given, arrays.table, drawn)
+        return line_slice(rng, line, width, current)
+
+    return update
 
 
 def make_slice(log_density: Callable[..., Any], where: tuple[int, int]) -> Part:
@@ -101,7 +133,7 @@ def make_slice(log_density: Callable[..., Any], where: tuple[int, int]) -> Part:
     def density(proposal, theta, given, table, drawn):  # type: ignore[no-untyped-def]
         return log_density(proposal, given, table)
 
-    along = _make_along(density)
+    update = _make_direction_slice(density)
 
     @inner
     def part(rng, arrays, tune):  # type: ignore[no-untyped-def]
@@ -110,7 +142,7 @@ def make_slice(log_density: Callable[..., Any], where: tuple[int, int]) -> Part:
         direction, proposal = np.zeros(theta.size), np.empty(theta.size)
         for i in range(start, stop):
             direction[i] = 1.0
-            distance, current = along(
+            distance, current = update(
                 rng, arrays, direction, widths[i], current, arrays.table, proposal
             )
             direction[i] = 0.0
@@ -146,7 +178,7 @@ def make_interweaving(
         and records, as a matrix; None where there is nothing.
     """
     size = which.size
-    along = _make_along(density)
+    update = _make_direction_slice(density)
     draw_residuals = _draw_nothing if draw is None else draw
 
     @inner
@@ -163,7 +195,7 @@ def make_interweaving(
                 for j in range(i + 1):
                     step += arrays.factor[i, j] * normals[turn, j]
                 direction[which[i]] = step
-            distance, current = along(rng, arrays, direction, width[0], current, drawn, proposal)
+            distance, current = update(rng, arrays, direction, width[0], current, drawn, proposal)
             if distance != 0.0:
                 table[:] = moved(proposal, theta, given, table, drawn)[0]
                 theta[:] = proposal

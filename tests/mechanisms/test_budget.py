@@ -1,6 +1,5 @@
 """Releases that are charged to a budget: before the noise is drawn, for what they cost, or not."""
 
-
 import numpy as np
 import pytensor.tensor as pt
 import pytest

@@ -2,10 +2,13 @@
 
 import numba
 import numpy as np
+import pytensor
+import pytensor.tensor as pt
 import pytest
 from scipy import stats
 
 from pymc_dp.numerics.nuts import ACCEPT, DIVERGING, DOUBLINGS, LEAPS, LOG_DENSITY, make_nuts
+from pymc_dp.numerics.nuts_tuning import run_nuts
 
 FALSE_ALARM = 1e-5
 
@@ -74,3 +77,23 @@ def test_leaving_the_support_is_a_divergence_and_no_move_there():
     assert starts.min() > 0
     assert reports[:, DIVERGING].any()
     assert stats.kstest(starts[:, 0], stats.halfnorm.cdf).pvalue > FALSE_ALARM
+
+
+def test_a_chain_learns_the_shape_of_its_posterior():
+    """From a factor that is far off: a normal of two correlated, unequal coordinates."""
+    cov = np.array([[4.0, 0.15], [0.15, 0.01]])
+    theta, given = pt.dvector("theta"), pt.dvector("given")
+    log_density = -0.5 * (theta - given) @ np.linalg.inv(cov) @ (theta - given)
+    outputs = [log_density, pt.grad(log_density, theta)]
+    function = pytensor.function([theta, given], outputs, mode="NUMBA")
+    start, mean = np.zeros(2), np.array([1.0, -1.0])
+    settings = {"tune": 400, "draws": 4000, "target_accept": 0.8}
+    first, again = (
+        run_nuts(function, start, mean, np.eye(2), **settings, rng=np.random.default_rng(5))
+        for _ in range(2)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert np.all(start == 0)
+    standard = np.linalg.solve(np.linalg.cholesky(cov), (first - mean).T)
+    for values in standard[:, ::5]:
+        assert stats.kstest(values, "norm").pvalue > FALSE_ALARM

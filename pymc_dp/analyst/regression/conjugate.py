@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike
 from scipy.linalg import lapack
 
 from pymc_dp.holder.regression_statistics import StatisticsLayout, checked_count
+from pymc_dp.numerics.positive import nearest_positive
+from pymc_dp.numerics.wishart import bartlett
 from pymc_dp.types import Array
 
 __all__ = ["NormalInverseGamma", "NormalInverseWishart", "conjugate_posterior", "nearest_valid"]
@@ -108,9 +110,8 @@ class NormalInverseWishart:
     def draw(self, rng: np.random.Generator) -> tuple[Array, Array]:
         """Draw mean and covariance, by Bartlett's decomposition."""
         d = len(self.mean)
-        bartlett = np.tril(rng.standard_normal((d, d)), -1)
-        bartlett[np.diag_indices(d)] = np.sqrt(rng.chisquare(self.df - np.arange(d)))
-        half, _ = lapack.dtrtrs(bartlett, _cholesky(self.scale).T, lower=True)
+        A = bartlett(rng, d, float(self.df))
+        half, _ = lapack.dtrtrs(A, _cholesky(self.scale).T, lower=True)
         return self.mean + half.T @ rng.standard_normal(d) / np.sqrt(self.weight), half.T @ half
 
 
@@ -186,8 +187,8 @@ def nearest_valid(statistics: ArrayLike, n: float, layout: StatisticsLayout) -> 
     keep = [k for k in range(p + 1) if not (layout.intercept and k == p - 1)]
     means = gram[np.ix_(keep, [p - 1])] / n if layout.intercept else np.zeros((p + 1, 1))
     centred = gram[np.ix_(keep, keep)] - n * means @ means.T
-    values, vectors = np.linalg.eigh(centred)
-    if values[0] >= 0:
+    positive, moved = nearest_positive(centred)
+    if not moved:
         return np.asarray(statistics, dtype=np.float64)
-    gram[np.ix_(keep, keep)] = (vectors * np.maximum(values, 0)) @ vectors.T + n * means @ means.T
+    gram[np.ix_(keep, keep)] = positive + n * means @ means.T
     return gram[layout.pairs[:, 0], layout.pairs[:, 1]]

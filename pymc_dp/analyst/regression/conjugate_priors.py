@@ -1,7 +1,12 @@
-"""Find a regression's conjugate priors in a model, by what they are and not how written."""
+"""Find a regression's conjugate priors in a model, by what they are and not how written.
+
+Whether they may be used is another question: of :func:`used_only_by`, since a parameter's
+conditional is conjugate only where nothing else depends on it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -15,6 +20,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.regression.conjugate import NormalInverseGamma, NormalInverseWishart
 from pymc_dp.analyst.regression.priors import InverseWishartRV
+from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.types import Array
 
@@ -26,6 +32,8 @@ __all__ = [
     "inverse_wishart",
     "normal_inverse_gamma",
     "normal_inverse_wishart",
+    "normal_prior",
+    "used_only_by",
 ]
 
 
@@ -34,6 +42,21 @@ def bare(var: Any) -> Any:
     while var.owner is not None and isinstance(var.owner.op, DimShuffle):
         var = var.owner.inputs[0]
     return var
+
+
+def used_only_by(model: pm.Model, rv: TensorVariable, users: Collection[TensorVariable]) -> bool:
+    """Whether no variable of the model but these, and no potential, depends on `rv` directly."""
+    others = [other for other in model.basic_RVs if other is not rv and other not in users]
+    inputs = [i for other in others for i in other.owner.inputs if hasattr(i.type, "dtype")]
+    return rv not in direct_inputs([*inputs, *model.potentials], model.basic_RVs)
+
+
+def normal_prior(model: pm.Model, var: TensorVariable, size: int) -> tuple[Array, Array] | None:
+    """Return mean and covariance of a normal variable, where both are known."""
+    if not _is_normal(model, var):
+        return None
+    mean, spread = (constant(model, v) for v in var.owner.op.dist_params(var.owner))
+    return None if mean is None or spread is None else _normal_moments(var, mean, spread, size=size)
 
 
 def normal_inverse_gamma(
@@ -57,18 +80,10 @@ def normal_inverse_wishart(
     model: pm.Model, mean: TensorVariable, cov: TensorVariable
 ) -> NormalInverseWishart | None:
     """Return the prior, where cov is inverse Wishart and mean normal with variance cov / weight."""
-    if cov not in model.free_RVs:
+    wishart = inverse_wishart(model, cov)
+    if wishart is None:
         return None
-    if isinstance(cov.owner.op, InverseWishartRV):
-        wishart = inverse_wishart(model, cov)
-        if wishart is None:
-            return None
-        df, scale = wishart
-    else:
-        gamma = inverse_gamma(model, cov)
-        if gamma is None:
-            return None
-        df, scale = np.array(2 * gamma[0]), np.array([[2 * gamma[1]]])
+    df, scale = wishart
     d = len(scale)
     other = np.eye(d) + 0.5 * np.ones((d, d))
     shape = tuple(int(s) for s in cov.type.shape)
@@ -83,15 +98,21 @@ def normal_inverse_wishart(
         or not np.allclose(c_2, inverse_weight * 2 * other)
     ):
         return None
-    return NormalInverseWishart(m_1, 1 / inverse_weight, scale, float(df))
+    return NormalInverseWishart(m_1, 1 / inverse_weight, scale, df)
 
 
-def inverse_wishart(model: pm.Model, var: TensorVariable) -> tuple[Array, Array] | None:
-    """Return degrees and scale matrix of an inverse-Wishart variable, where both are known."""
+def inverse_wishart(model: pm.Model, var: TensorVariable) -> tuple[float, Array] | None:
+    """Return degrees and scale matrix of an inverse-Wishart variable, where both are known.
+
+    An inverse-gamma variable is one of a single covariate.
+    """
+    gamma = inverse_gamma(model, var)
+    if gamma is not None:
+        return 2 * gamma[0], np.array([[2 * gamma[1]]])
     if var not in model.free_RVs or not isinstance(var.owner.op, InverseWishartRV):
         return None
     df, scale = (constant(model, v) for v in var.owner.op.dist_params(var.owner))
-    return None if df is None or scale is None else (df, scale)
+    return None if df is None or scale is None else (float(df), scale)
 
 
 def inverse_gamma(model: pm.Model, var: TensorVariable) -> tuple[float, float] | None:
@@ -135,7 +156,7 @@ def _normal_given(
     model: pm.Model, var: TensorVariable, parent: TensorVariable, values: list[Array], size: int
 ) -> list[tuple[Array, Array]] | None:
     """Mean and covariance of a normal variable at some values of its only random parent."""
-    if var not in model.free_RVs or not isinstance(var.owner.op, NormalRV | MvNormalRV):
+    if not _is_normal(model, var):
         return None
     params = var.owner.op.dist_params(var.owner)
     random = {v for v in ancestors(list(params)) if v in model.basic_RVs}
@@ -145,10 +166,22 @@ def _normal_given(
     replacements: dict[Any, Any] = {parent: given}
     mean, spread = clone_replace(list(params), replacements, rebuild_strict=False)
     evaluate = pytensor.function([given], [mean, spread], mode=ONCE, on_unused_input="ignore")
-    found = []
-    for value in values:
-        m, s = evaluate(value)
-        if isinstance(var.owner.op, NormalRV):
-            s = np.diag(np.broadcast_to(np.square(s), (size,)))
-        found.append((np.broadcast_to(m, (size,)).astype(float), s))
-    return found
+    return [_normal_moments(var, *evaluate(value), size=size) for value in values]
+
+
+def _is_normal(model: pm.Model, var: TensorVariable) -> bool:
+    """Whether a variable is normal on the whole line: a transform would restrict it."""
+    return (
+        var in model.free_RVs
+        and model.rvs_to_transforms.get(var) is None
+        and isinstance(var.owner.op, NormalRV | MvNormalRV)
+    )
+
+
+def _normal_moments(
+    var: TensorVariable, mean: Array, spread: Array, *, size: int
+) -> tuple[Array, Array]:
+    """Mean vector and covariance matrix from values of a normal variable's parameters."""
+    if isinstance(var.owner.op, NormalRV):
+        spread = np.diag(np.broadcast_to(np.square(spread), (size,)))
+    return np.broadcast_to(mean, (size,)).astype(float), spread

@@ -10,8 +10,8 @@ from arviz_base import from_dict
 from numpy.typing import ArrayLike
 
 from pymc_dp.analyst.regression.conjugate import nearest_valid
-from pymc_dp.analyst.regression.fixed_gram import fixed_gram_chain
 from pymc_dp.analyst.regression.normal_x.gram import Rows, z_terms
+from pymc_dp.analyst.regression.normal_x.iteration import fixed_gram_chain
 from pymc_dp.holder.regression_release import RegressionRelease
 from pymc_dp.holder.regression_statistics import StatisticsLayout
 from pymc_dp.mechanisms.base import positive

@@ -21,6 +21,7 @@ from pytensor.graph.basic import Constant, Variable
 
 from pymc_dp.analyst.regression.clt import product_covariance
 from pymc_dp.holder.regression_statistics import StatisticsLayout, checked_count
+from pymc_dp.numerics.positive import nearest_positive
 from pymc_dp.types import Array
 
 __all__ = [
@@ -351,12 +352,9 @@ def _covariance_of_x(covariance: Array, layout: StatisticsLayout) -> Array:
 
 
 def _nearest_covariance(matrix: Array) -> tuple[Array, bool]:
-    """Raise eigenvalues to a thousandth of the mean absolute one; whether any was negative."""
-    values, vectors = np.linalg.eigh(matrix)
-    if values[0] >= 0:
-        return matrix, False
-    floor = 1e-3 * np.abs(values).mean()
-    return (vectors * np.maximum(values, floor)) @ vectors.T, True
+    """Raise eigenvalues, if any is negative, to a thousandth of the mean absolute one."""
+    raised, negative = nearest_positive(matrix, lambda values: 1e-3 * float(np.abs(values).mean()))
+    return (raised if negative else matrix), negative
 
 
 def _check_covariance(name: str, matrix: Array) -> None:

@@ -20,6 +20,7 @@ from pymc_dp.compat import (
     normalize_size_param,
     rv_size_is_none,
 )
+from pymc_dp.numerics.wishart import bartlett_graph
 
 __all__ = ["InverseWishart", "InverseWishartRV"]
 
@@ -40,17 +41,10 @@ class InverseWishartRV(SymbolicRandomVariable):
         if nu.type.ndim or psi.type.ndim != 2:
             raise NotImplementedError("InverseWishart takes one nu and one matrix psi.")
         rng, size = normalize_rng_param(rng), normalize_size_param(size)
-        p = psi.shape[-1]
         batch = () if rv_size_is_none(size) else tuple(size)
-        rng_1, chi_square = pt.random.chisquare(
-            nu - pt.arange(p), size=(*batch, p), rng=rng, return_next_rng=True
-        )
-        rng_2, normal = pt.random.normal(size=(*batch, p, p), rng=rng_1, return_next_rng=True)
-        diagonal = pt.eye(p) * pt.sqrt(chi_square)[..., None, :]
-        factor = solve_triangular(
-            pt.tril(normal, k=-1) + diagonal, pt.linalg.cholesky(psi).mT, lower=True, b_ndim=2
-        )
-        op = cls([rng, size, nu, psi], [rng_2, factor.mT @ factor])
+        next_rng, A = bartlett_graph(rng, nu, psi.shape[-1], batch)
+        factor = solve_triangular(A, pt.linalg.cholesky(psi).mT, lower=True, b_ndim=2)
+        op = cls([rng, size, nu, psi], [next_rng, factor.mT @ factor])
         return op(rng, size, nu, psi)
 
 

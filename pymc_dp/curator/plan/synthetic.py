@@ -10,14 +10,12 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 from scipy.optimize import minimize
 
-from pymc_dp.compat import jit_function, models_in_context
+from pymc_dp.compat import models_in_context
 from pymc_dp.curator.confidential import shared_records
 from pymc_dp.curator.likelihood import rebuilt, records_of
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.steps.base import curated_models
-from pymc_dp.numerics.compiled import graph_key, joined_key
-from pymc_dp.numerics.nuts import ACCEPT, REPORT_SIZE, make_nuts
-from pymc_dp.numerics.nuts_tuning import NUTSTuning
+from pymc_dp.numerics.nuts_tuning import run_nuts
 from pymc_dp.types import Matrix, Vector
 
 _TUNE, _DRAWS, _TARGET_ACCEPT = 500, 4000, 0.9
@@ -83,22 +81,16 @@ class SyntheticPosterior:
             return -float(value), -gradient
 
         found = minimize(surprise, start, jac=True, method="BFGS")
-        key = joined_key([make_nuts], graph_key([density]))
-        move = make_nuts(jit_function(density), key)
-        theta, report = found.x, np.empty(REPORT_SIZE)
-        tuning = NUTSTuning.start(theta.size, _TUNE)
-        tuning.factor = np.linalg.cholesky(_symmetric(found.hess_inv))
-        draws = np.empty((_DRAWS, theta.size))
-        for turn in range(-_TUNE, _DRAWS):
-            if turn == 0:
-                tuning.freeze()
-            step_size = tuning.step.step_size
-            move(rng, theta, records, tuning.factor, step_size, tuning.doublings, report)
-            if tuning.active:
-                tuning.learn(theta, float(report[ACCEPT]), _TARGET_ACCEPT)
-            else:
-                draws[turn] = theta
-        return draws
+        return run_nuts(
+            density,
+            found.x,
+            records,
+            np.linalg.cholesky(_symmetric(found.hess_inv)),
+            tune=_TUNE,
+            draws=_DRAWS,
+            target_accept=_TARGET_ACCEPT,
+            rng=rng,
+        )
 
     def _compiled_density(self) -> tuple[Any, Vector]:
         """Log-density and gradient, a compiled function of the parameters and of all records.

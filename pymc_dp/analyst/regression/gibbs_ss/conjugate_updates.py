@@ -16,6 +16,7 @@ from pymc_dp.analyst.regression.conjugate_priors import (
     bare,
     normal_inverse_gamma,
     normal_inverse_wishart,
+    used_only_by,
 )
 from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import StatisticsBlock
 
@@ -71,7 +72,7 @@ class ConjugateUpdates:
             wishart = normal_inverse_wishart(model, *pair)
             if wishart is not None:
                 self.wishart.setdefault(pair, (wishart, []))[1].append(block)
-        self._drop_shared(blocks, parameters)
+        self._drop_shared(model, parameters)
         drawn = [rv for pair in [*self.gamma, *self.wishart] for rv in pair]
         self.others = [rv for rv in parameters if rv not in drawn]
         if not self.others and not drawn:
@@ -87,19 +88,18 @@ class ConjugateUpdates:
         self._to_values.trust_input = True
         self.shapes = [tuple(int(s) for s in rv.type.shape) for rv in drawn]
 
-    def _drop_shared(
-        self, blocks: Sequence[StatisticsBlock], parameters: Sequence[TensorVariable]
-    ) -> None:
-        """Leave pairs to NUTS that other statistics also use, or that this step does not move."""
-        for found, places in ((self.gamma, (1, 2)), (self.wishart, (3, 4))):
-            for pair in list(found):
-                users = [
-                    block
-                    for block in blocks
-                    if any(bare(block.params[place]) in pair for place in places)
-                ]
-                if users != found[pair][1] or not all(rv in parameters for rv in pair):
-                    del found[pair]
+    def _drop_shared(self, model: pm.Model, parameters: Sequence[TensorVariable]) -> None:
+        """Leave pairs to NUTS that anything else also uses, or that this step does not move."""
+        pairs: list[tuple[dict[Pair, Any], Pair]] = [
+            (found, pair) for found in (self.gamma, self.wishart) for pair in found
+        ]
+        for found, (location, spread) in pairs:
+            statistics = [block.rv for block in found[location, spread][1]]
+            alone = used_only_by(model, location, statistics) and used_only_by(
+                model, spread, [*statistics, location]
+            )
+            if not alone or not {location, spread} <= set(parameters):
+                del found[location, spread]
 
     def _check_mean_is_seen(self, blocks: Sequence[StatisticsBlock]) -> None:
         for block in blocks:

@@ -22,6 +22,7 @@ from pymc_dp.graph.intervals import ONCE
 from pymc_dp.holder.regression_statistics import checked_count
 from pymc_dp.mechanisms import Gaussian, Laplace
 from pymc_dp.numerics.normal_mixture import laplace_variances
+from pymc_dp.numerics.positive import positive_root
 from pymc_dp.types import Array
 
 __all__ = ["StatisticsBlock", "latent_statistics"]
@@ -163,10 +164,7 @@ class StatisticsBlock:
 def _root(cov: Array) -> Array:
     """Return a square root of a covariance, which may be singular."""
     factor, failed = lapack.dpotrf(cov, lower=True, clean=True)
-    if not failed:
-        return factor
-    values, vectors = np.linalg.eigh(cov)
-    return vectors * np.sqrt(np.maximum(values, 0))
+    return positive_root(cov) if failed else factor
 
 
 def _noise_of(release: Release, size: int) -> Array:
@@ -177,7 +175,7 @@ def _noise_of(release: Release, size: int) -> Array:
 
 def _linear_map(release: Release, s: TensorVariable, size: int) -> tuple[Array, Array]:
     """Matrix and offset of a statistic that is linear in s."""
-    # integer noise on regression statistics was declared as its continuous kin
+    # integer noise on regression statistics was declared as its continuous counterpart
     if type(release.mechanism) not in (Laplace, Gaussian):
         raise ValueError(
             f"The noise of {release.name!r}, {release.mechanism!r}, is not normal given its "

@@ -16,19 +16,10 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.analyst.regression.gibbs_ss.coefficient_reflections import reflections_of
 from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import StatisticsBlock
 from pymc_dp.analyst.release import by_name
-from pymc_dp.compat import DataClassState, WithSamplingState, dataclass_state, jit_function
+from pymc_dp.compat import DataClassState, WithSamplingState, dataclass_state
 from pymc_dp.graph.packing import Packing
-from pymc_dp.numerics.compiled import graph_key, joined_key
-from pymc_dp.numerics.nuts import (
-    ACCEPT,
-    DIVERGING,
-    DOUBLINGS,
-    LEAPS,
-    LOG_DENSITY,
-    REPORT_SIZE,
-    make_nuts,
-)
-from pymc_dp.numerics.nuts_tuning import NUTSTuning
+from pymc_dp.numerics.nuts import ACCEPT, DIVERGING, DOUBLINGS, LEAPS, LOG_DENSITY
+from pymc_dp.numerics.nuts_tuning import NUTSTuning, compiled_nuts
 from pymc_dp.types import Array
 
 __all__ = ["ParameterNUTS"]
@@ -108,8 +99,7 @@ class ParameterNUTS(WithSamplingState):
     @cached_property
     def run(self) -> Callable[..., None]:
         """One move, numba-compiled."""
-        key = joined_key([make_nuts], graph_key([self.density]))
-        return make_nuts(jit_function(self.density), key)
+        return compiled_nuts(self.density)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "run"}
@@ -120,10 +110,9 @@ class ParameterNUTS(WithSamplingState):
         """Move the parameters once."""
         full = {**point, **dict(zip(self.variance_names, variances, strict=True))}
         theta, given = self.packing.theta_of(full), self.packing.given_of(full)
-        tuning, report = self.tuning, np.empty(REPORT_SIZE)
-        step_size = tuning.step.step_size
-        doublings = tuning.doublings
-        self.run(rng, theta, given, tuning.factor, step_size, doublings, report)
+        tuning = self.tuning
+        step_size, doublings = tuning.step.step_size, tuning.doublings
+        report = tuning.move(self.run, rng, theta, given)
         log_density = float(report[LOG_DENSITY])
         for reflect in self.reflections:
             theta, log_density = reflect.move(rng, theta, given, log_density, self.density)

@@ -9,8 +9,10 @@ import numpy as np
 from pymc_dp.analyst.regression.normal_x.gram import gram_log_density, invert_triangle
 from pymc_dp.numerics.cholesky import lower_cholesky
 from pymc_dp.numerics.compiled import jit
+from pymc_dp.numerics.leapfrog import drift, kick, pull_back
+from pymc_dp.numerics.wishart import bartlett
 
-__all__ = ["bartlett", "hamiltonian_move", "whitened", "whitening", "wishart_move"]
+__all__ = ["hamiltonian_move", "whitened", "whitening", "wishart_move"]
 
 
 @jit
@@ -60,32 +62,6 @@ def whitened(W: Any, q: Any) -> Any:
 
 
 @jit
-def _spread(W: Any, xi: Any, q: Any) -> Any:
-    """Add to coordinates q a step xi in whitened space."""
-    out = q.copy()
-    size, p = q.shape[0], q.shape[1]
-    for i in range(p):
-        for k in range(i + 1):
-            for j in range(size):
-                for m in range(size):
-                    out[j, i, k] += W[i, k, j, m] * xi[m, i, k]
-    return out
-
-
-@jit
-def _pull_back(W: Any, gradient: Any) -> Any:
-    """Gradient by whitened coordinates."""
-    out = np.zeros_like(gradient)
-    size, p = gradient.shape[0], gradient.shape[1]
-    for i in range(p):
-        for k in range(i + 1):
-            for m in range(size):
-                for j in range(size):
-                    out[m, i, k] += W[i, k, j, m] * gradient[j, i, k]
-    return out
-
-
-@jit
 def hamiltonian_move(
     rng: Any, q: Any, B: Any, W: Any, step_size: float, n_leapfrog: int, given: Any, rows: Any
 ) -> Any:
@@ -99,36 +75,27 @@ def hamiltonian_move(
         Their acceptance probability.
     """
     size, p = q.shape[0], q.shape[1]
-    momentum = np.zeros_like(q)
+    q, momentum, slope = q.copy(), np.zeros_like(q), np.empty(q.size)
     for j in range(size):
         for i in range(rows.first, p):
             for k in range(i + 1):
                 momentum[j, i, k] = rng.standard_normal()
+    # the leapfrog's view: vectors, and a metric of one block for each entry (i, k)
+    place, speed, metric = q.reshape(q.size), momentum.reshape(q.size), W.reshape(-1, size, size)
     before, gradient = gram_log_density(q, B, given, rows)
-    energy = before - 0.5 * np.sum(momentum * momentum)
-    after, half_kick = before, 0.5 * step_size * _pull_back(W, gradient)
+    energy, after = before - 0.5 * np.sum(momentum * momentum), before
+    pull_back(metric, gradient.reshape(q.size), slope)
     for _ in range(n_leapfrog):
-        momentum += half_kick
-        q = _spread(W, step_size * momentum, q)
+        kick(speed, slope, 0.5 * step_size)
+        drift(place, metric, speed, step_size)
         after, gradient = gram_log_density(q, B, given, rows)
         if not after > before - 1000:
             return q, 0.0
-        half_kick = 0.5 * step_size * _pull_back(W, gradient)
-        momentum += half_kick
+        pull_back(metric, gradient.reshape(q.size), slope)
+        kick(speed, slope, 0.5 * step_size)
     gain = after - 0.5 * np.sum(momentum * momentum) - energy
     # the smaller of 0 and nan is 0: a gradient that is not a number would always be accepted
     return q, np.exp(min(0.0, gain)) if gain == gain else 0.0
-
-
-@jit
-def bartlett(rng: Any, size: int, degrees: float) -> Any:
-    """Lower factor A of a standard Wishart draw A A' (Bartlett 1933)."""
-    A = np.zeros((size, size))
-    for i in range(size):
-        A[i, i] = np.sqrt(rng.chisquare(degrees - i))
-        for k in range(i):
-            A[i, k] = rng.standard_normal()
-    return A
 
 
 @jit

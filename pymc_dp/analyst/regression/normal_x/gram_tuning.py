@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_dp.analyst.regression.normal_x.gram import Rows, coordinates
-from pymc_dp.analyst.regression.normal_x.gram_moves import bartlett, whitened, whitening
+from pymc_dp.analyst.regression.normal_x.gram_moves import whitened, whitening
 from pymc_dp.analyst.regression.normal_x.iteration import (
     Priors,
     Proposal,
@@ -16,7 +16,9 @@ from pymc_dp.analyst.regression.normal_x.iteration import (
     State,
     row_moments,
 )
-from pymc_dp.numerics.dual_averaging import DualAveraging
+from pymc_dp.numerics.dual_averaging import DualAveraging, window_closes
+from pymc_dp.numerics.positive import nearest_positive, positive_root
+from pymc_dp.numerics.wishart import bartlett
 from pymc_dp.types import Array
 
 __all__ = ["GramTuning"]
@@ -124,7 +126,7 @@ class GramTuning:
             self.sums += xi, xi**2
             self.seen += 1
         for shares, learn in ((AXES, self._learn_axes), (SCALES, self._learn_scales)):
-            if self.count in [int(share * self.tune) for share in shares]:
+            if window_closes(self.count, self.tune, shares):
                 learn(releases, priors)
                 self.moments, self.sums = np.zeros_like(self.moments), np.zeros_like(self.sums)
                 self.seen = 0
@@ -143,7 +145,8 @@ class GramTuning:
         variance = square - mean**2
         # shrunk towards what the curvature says, as Stan does for its metric
         variance = (length * variance + 5) / (length + 5)
-        self.W = self.W * np.sqrt(np.moveaxis(variance, 0, -1))[:, :, None, :]
+        scaled = self.W * np.sqrt(np.moveaxis(variance, 0, -1))[:, :, None, :]
+        self.W = np.ascontiguousarray(scaled)
 
 
 def _noise_variance(noise: Array, laplace: NDArray[np.bool_]) -> Array:
@@ -166,9 +169,11 @@ def _pooled(releases: Releases) -> Array:
 
 def _lifted(matrix: Array, spread: float) -> Array:
     """Raise eigenvalues to what the noise leaves undecided."""
-    values, vectors = np.linalg.eigh(matrix)
-    values = np.maximum(values, max(0.5 * spread, 1e-8 * abs(values).max(), 1e-300))
-    return (vectors * values) @ vectors.T
+
+    def floor(values: Array) -> float:
+        return max(0.5 * spread, 1e-8 * float(np.abs(values).max()), 1e-300)
+
+    return nearest_positive(matrix, floor)[0]
 
 
 def _coordinates(moments: Array, releases: Releases, priors: Priors) -> tuple[Array, Array]:
@@ -180,8 +185,7 @@ def _coordinates(moments: Array, releases: Releases, priors: Priors) -> tuple[Ar
         B[1:, 0] = moments[1:, 0]
         inner = inner - np.outer(moments[1:, 0], moments[1:, 0])
     # large eigenvalues first: a factor's later entries are conditional on its earlier ones
-    values, vectors = (part[..., ::-1] for part in np.linalg.eigh(inner))
-    B[first:, first:] = vectors * np.sqrt(np.maximum(values, 1e-12 * values[0]))
+    B[first:, first:] = positive_root(inner, lambda values: 1e-12 * float(values[-1]))[:, ::-1]
     variance = _noise_variance(releases.S_noise, releases.S_laplace)
     with np.errstate(divide="ignore"):
         weight = np.where(variance > 0, 1 / variance, 0.0)

@@ -7,19 +7,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pymc as pm
-from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.regression.conjugate_priors import (
-    constant,
     inverse_gamma,
     inverse_wishart,
     normal_inverse_wishart,
+    normal_prior,
+    used_only_by,
 )
 from pymc_dp.analyst.regression.normal_x.holder_releases import Source, read_releases
 from pymc_dp.analyst.regression.normal_x.iteration import Priors, Releases
 from pymc_dp.analyst.regression.normal_x.wishart import CrossProductRV, GramRV
-from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.types import Array
 
 __all__ = ["HolderModel", "holder_model", "is_conjugate", "is_statistic"]
@@ -107,12 +106,6 @@ def is_conjugate(model: pm.Model, rv: TensorVariable) -> bool:
     return False
 
 
-def _used_only_by(model: pm.Model, rv: TensorVariable, users: list[TensorVariable]) -> bool:
-    others = [other for other in model.basic_RVs if other is not rv and other not in users]
-    inputs = [i for other in others for i in other.owner.inputs if hasattr(i.type, "dtype")]
-    return rv not in direct_inputs([*inputs, *model.potentials], model.basic_RVs)
-
-
 def _conjugate(
     model: pm.Model, S: TensorVariable, z: TensorVariable
 ) -> tuple[list[TensorVariable], Priors]:
@@ -123,13 +116,14 @@ def _conjugate(
     p = int(S.type.shape[-1] or 0)
     owned: list[TensorVariable] = []
     precision, shift = np.zeros((0, 0)), np.zeros(0)
-    normal = _normal_prior(model, coef, p) if _used_only_by(model, coef, [z]) else None
+    normal = normal_prior(model, coef, p) if used_only_by(model, coef, [z]) else None
     if normal is not None:
         owned.append(coef)
-        precision, shift = normal
+        precision = np.linalg.inv(normal[1])
+        shift = precision @ normal[0]
         if first:
             precision, shift = np.roll(precision, 1, axis=(0, 1)), np.roll(shift, 1)
-    gamma = inverse_gamma(model, sigma2) if _used_only_by(model, sigma2, [z]) else None
+    gamma = inverse_gamma(model, sigma2) if used_only_by(model, sigma2, [z]) else None
     if gamma is not None:
         owned.append(sigma2)
     rows = _rows_prior(model, S, mean, cov)
@@ -140,34 +134,19 @@ def _conjugate(
     )
 
 
-def _normal_prior(model: pm.Model, coef: TensorVariable, p: int) -> tuple[Array, Array] | None:
-    """Precision of a normal prior with known moments, and precision times mean."""
-    if coef not in model.free_RVs or model.rvs_to_transforms.get(coef) is not None:
-        return None
-    if not isinstance(coef.owner.op, NormalRV | MvNormalRV):
-        return None
-    mean, spread = (constant(model, v) for v in coef.owner.op.dist_params(coef.owner))
-    if mean is None or spread is None:
-        return None
-    scalar = isinstance(coef.owner.op, NormalRV)
-    cov = np.diag(np.broadcast_to(spread, p) ** 2) if scalar else spread
-    precision = np.linalg.inv(cov)
-    return precision, precision @ np.broadcast_to(mean, p)
-
-
 def _rows_prior(
     model: pm.Model, S: TensorVariable, mean: TensorVariable, cov: TensorVariable
 ) -> tuple[Array, float] | None:
     """Scale matrix and degrees of a (normal-)inverse-Wishart prior of the rows' law."""
     if not S.owner.op.first:
         wishart = inverse_wishart(model, cov)
-        if wishart is None or not _used_only_by(model, cov, [S]):
+        if wishart is None or not used_only_by(model, cov, [S]):
             return None
-        return wishart[1], float(wishart[0])
+        return wishart[1], wishart[0]
     prior = normal_inverse_wishart(model, mean, cov)
-    if prior is None or not _used_only_by(model, cov, [S, mean]):
+    if prior is None or not used_only_by(model, cov, [S, mean]):
         return None
-    if not _used_only_by(model, mean, [S]):
+    if not used_only_by(model, mean, [S]):
         return None
     d = len(prior.mean)
     matrix = np.empty((d + 1, d + 1))

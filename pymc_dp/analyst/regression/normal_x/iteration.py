@@ -19,10 +19,12 @@ from pymc_dp.analyst.regression.normal_x.gram import (
     matrices,
     z_terms,
 )
-from pymc_dp.analyst.regression.normal_x.gram_moves import bartlett, hamiltonian_move, wishart_move
+from pymc_dp.analyst.regression.normal_x.gram_moves import hamiltonian_move, wishart_move
 from pymc_dp.numerics.cholesky import lower_cholesky
 from pymc_dp.numerics.compiled import jit
 from pymc_dp.numerics.normal_mixture import laplace_variances
+from pymc_dp.numerics.slice import make_line_slice
+from pymc_dp.numerics.wishart import bartlett
 from pymc_dp.types import Array
 
 __all__ = [
@@ -30,14 +32,11 @@ __all__ = [
     "Proposal",
     "Releases",
     "State",
+    "fixed_gram_chain",
     "iterate",
     "noise_variances",
     "row_moments",
 ]
-
-
-#: how often a slice's bracket may be widened, on both sides together
-MOST_STEPS = 50
 
 
 class State(NamedTuple):
@@ -111,8 +110,10 @@ def error_variance_terms(S: Any, coef: Any, rows: Any) -> Any:
 
 
 @jit
-def _log_error_variance(log_sigma2: float, values: Any, squares: Any, a: float, b: float) -> float:
-    """Log-density of log(sigma^2) under an inverse-gamma(a, b) prior."""
+def _log_error_variance(distance: float, line: Any) -> float:
+    """Log-density of log(sigma^2), at a distance, under an inverse-gamma(a, b) prior."""
+    start, values, squares, a, b = line
+    log_sigma2 = start + distance
     sigma2 = np.exp(log_sigma2)
     total = -a * log_sigma2 - b / sigma2
     for j in range(values.shape[0]):
@@ -122,35 +123,15 @@ def _log_error_variance(log_sigma2: float, values: Any, squares: Any, a: float, 
     return total
 
 
+_slice_error_variance = make_line_slice(_log_error_variance)
+
+
 @jit
 def slice_error_variance(rng: Any, sigma2: float, values: Any, squares: Any, a: float, b: float):  # type: ignore[no-untyped-def]
-    """One slice update of log(sigma^2) with stepping out (Neal 2003, figures 3 and 5).
-
-    The steps are shared out between both sides at random: otherwise a slice longer than all of
-    them together, as vague priors have, would be left towards one side more often than entered.
-    """
-    x = np.log(sigma2)
-    level = _log_error_variance(x, values, squares, a, b) - rng.standard_exponential()
-    left = x - rng.random()
-    right = left + 1.0
-    steps_left = int(rng.random() * MOST_STEPS)
-    for _ in range(steps_left):
-        if not _log_error_variance(left, values, squares, a, b) > level:
-            break
-        left -= 1.0
-    for _ in range(MOST_STEPS - 1 - steps_left):
-        if not _log_error_variance(right, values, squares, a, b) > level:
-            break
-        right += 1.0
-    while right - left > 1e-12:
-        new = left + (right - left) * rng.random()
-        if _log_error_variance(new, values, squares, a, b) > level:
-            return np.exp(new)
-        if new < x:
-            left = new
-        else:
-            right = new
-    return sigma2  # rounding: nothing but the start is left
+    """One slice update of log(sigma^2)."""
+    line = (np.log(sigma2), values, squares, a, b)
+    distance, _ = _slice_error_variance(rng, line, 1.0, _log_error_variance(0.0, line))
+    return sigma2 * np.exp(distance)
 
 
 @jit
@@ -286,3 +267,20 @@ def iterate(rng: Any, state: Any, releases: Any, priors: Any, proposal: Any) -> 
         )
     z = draw_cross_products(rng, S, sigma2, coef, rows)
     return State(S, z, coef, sigma2, mean, cov), accept
+
+
+@jit
+def fixed_gram_chain(
+    rng: Any, S: Any, rows: Any, prior: Any, shift: Any, a: float, b: float, tune: int, draws: int
+) -> Any:
+    """One chain with the Gram matrices held fixed: the paper's Algorithm 2, with a slice update."""
+    p = prior.shape[0]
+    coefs, variances = np.empty((draws, p)), np.empty(draws)
+    sigma2 = b / rng.standard_gamma(a)
+    for t in range(-tune, draws):
+        coef = draw_coefficients(rng, S, sigma2, prior, shift, rows)
+        values, squares = error_variance_terms(S, coef, rows)
+        sigma2 = slice_error_variance(rng, sigma2, values, squares, a, b)
+        if t >= 0:
+            coefs[t], variances[t] = coef, sigma2
+    return coefs, variances

@@ -23,20 +23,9 @@ from pymc_dp.compat import (
     logprob_rules,
     support_point_rules,
 )
+from pymc_dp.numerics.wishart import bartlett_graph
 
 __all__ = ["CrossProductRV", "GramRV"]
-
-
-def _bartlett(rng: Any, degrees: Any, p: Any) -> tuple[Any, TensorVariable]:
-    """Lower factors (J, p, p): square roots of chi-square on the diagonal, normal below it."""
-    p = pt.as_tensor_variable(p)
-    rng, squares = pt.random.chisquare(
-        degrees[:, None] - pt.arange(p).astype("float64"), rng=rng, return_next_rng=True
-    )
-    rng, below = pt.random.normal(
-        0, 1, size=(degrees.shape[0], p, p), rng=rng, return_next_rng=True
-    )
-    return rng, pt.tril(below, -1) + pt.sqrt(squares)[..., None] * pt.eye(p)
 
 
 def _ones_first(S: Any, first: int) -> Any:
@@ -77,7 +66,7 @@ class GramRV(SymbolicRandomVariable):
         rng = random_generator_type()
         inner = [n.type(), mean.type(), cov.type()]
         R = rows_factor(inner[1], inner[2], first)
-        next_rng, A = _bartlett(rng, inner[0], R.shape[0])
+        next_rng, A = bartlett_graph(rng, inner[0], R.shape[0], (inner[0].shape[0],))
         if first:
             A = A[:, 0, 0].set(pt.sqrt(inner[0]))
         root = R @ A

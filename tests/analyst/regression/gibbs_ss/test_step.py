@@ -323,6 +323,34 @@ class TestConjugacy:
         assert prior.weight == pytest.approx(3)
         assert normal_inverse_wishart(model, wrong, tau2) is None
 
+    def test_a_restricted_normal_is_not(self):
+        with pm.Model() as model:
+            sigma2 = pm.InverseGamma("sigma2", 20, 0.5)
+            scale = pm.math.sqrt(sigma2)
+            transform = pm.distributions.transforms.ordered
+            coef = pm.Normal("coef", 0, scale, shape=2, transform=transform, initval=[0, 1])
+        assert normal_inverse_gamma(model, coef, sigma2) is None
+
+    @pytest.mark.parametrize("use", ["observed", "child", "potential"])
+    def test_a_parameter_that_something_else_uses_is_left_to_nuts(self, use):
+        """Its conditional given the statistics is another one."""
+        with pm.Model():
+            sigma2 = pm.InverseGamma("sigma2", 3, 0.5)
+            theta = pm.Normal("theta", 0, pm.math.sqrt(sigma2), shape=2)
+            tau2 = pm.InverseGamma("tau2", 3, 0.5)
+            mu_x = pm.Normal("mu_x", 0, pm.math.sqrt(tau2))
+            moments = pmdp.regression.NormalMoments(mu_x, tau2)
+            s = pmdp.RegressionStatistics("s", n=50, coef=theta, sigma2=sigma2, x_moments=moments)
+            z = [13.1, 15.2, 7.2, -5.0, 10.7]
+            pmdp.Privatized("z", s, pmdp.Laplace(scale=2), observed=z)
+            if use == "potential":
+                pm.Potential("use", -(theta**2).sum())
+            else:
+                pm.Normal("use", theta, 0.1, observed=[0, 0] if use == "observed" else None)
+            step = pmdp.GibbsSS([s, theta, sigma2, tau2, mu_x], mode="paper")
+        assert {rv.name for rv in step.conjugate.others} == {"theta", "sigma2"}
+        assert step.conjugate.names == ["mu_x", "tau2_log__"]
+
 
 def test_release_in_parts():
     """Parts of X'X with noise of their own, means instead of sums of xy, no y'y."""
