@@ -17,7 +17,11 @@ from pymc_dp.curator.likelihood import RecordLikelihood, compile_prior, compile_
 from pymc_dp.curator.plan.marginal_mode import marginal_mode
 from pymc_dp.curator.plan.scoring import ScoringStep, SimulatedScores
 from pymc_dp.curator.plan.simulator import Simulator, Values
-from pymc_dp.curator.steps.base import curated_models
+from pymc_dp.curator.steps.base import (
+    curated_models,
+    refuse_confidential_starts,
+    refuse_number_of_records,
+)
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Matrix, Vector
 
@@ -137,6 +141,9 @@ def pilot(
         raise ValueError(f"n_gradients must be a whole number >= 1, not {n_gradients!r}.")
     model = pm.modelcontext(model)
     records = _Records(model, independent_records=independent_records, public_data=public_data)
+    refuse_confidential_starts(model, model.rvs_to_initial_values)
+    if budget.neighbours == "add_remove":
+        refuse_number_of_records(model, records.likelihood.n_records)
     curated_models.setdefault(model, {})[budget.ledger] = budget
     n = _public_number(n, records, budget)
     simulator = Simulator(simulate, model, records.space, records.likelihood, n)
