@@ -385,6 +385,7 @@ def test_arrays_of_functions_can_be_vouched_for():
     assert likelihood_of(start_of(Z), public_data=["m"]).n_records == N
 
 
+@pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
 def test_places_in_arrays_of_pymc_itself_are_no_data():
     with pm.Model() as model:
         spread = pm.Exponential.dist(1.0, size=7)
