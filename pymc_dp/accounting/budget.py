@@ -228,6 +228,11 @@ class PrivacyBudget:
             As of :meth:`claim`; nothing is then opened.
         """
         looks = [queries] if isinstance(queries, GaussianQueries) else list(queries)
+        if any(one.epsilon is not None for one in looks):
+            raise ValueError(
+                "A door adds Gaussian noise, which has no pure epsilon guarantee: leave epsilon= "
+                "out of GaussianQueries(...), as budget.gaussian_queries(...) does."
+            )
         self.claim(looks, purpose)
         return Door(looks, record_weight(self.neighbours))
 

@@ -8,12 +8,13 @@ people, and is refused unless it is named as public.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
-from pymc.distributions.distribution import PartialObservedRV
+from pymc.distributions.distribution import PartialObservedRV, support_point
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
@@ -23,6 +24,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor
 from pytensor.tensor.type import TensorType
 
 from pymc_dp.compat import inline_ofg_node
+from pymc_dp.graph.inner_graphs import inner_constants
 from pymc_dp.types import Variable
 
 _FEW = 4  # numbers in an array that is like so many numbers written into the model
@@ -59,6 +61,15 @@ def count_records(model: pm.Model) -> int:
     if not 2 <= count <= 2**30:
         raise ValueError(f"The number of records must be between 2 and 2**30, not {count}.")
     return count
+
+
+def lengths_of_records(model: pm.Model, n_records: int) -> set[Variable]:
+    """Lengths of named dimensions that are as long as there are records, numbers in graphs."""
+    return {
+        length
+        for length in model.dim_lengths.values()
+        if isinstance(length, SharedVariable) and int(leaf_value(length)) == n_records
+    }
 
 
 def _refuse_missing(model: pm.Model) -> None:
@@ -178,6 +189,10 @@ def refuse_other_data(
         for leaf in array_leaves([logp, *written], lengths | set(model.basic_RVs)):
             if leaf not in records and check.n_records not in leaf_value(leaf).shape:
                 check.refuse(leaf, "likelihood", None)
+        for leaf in inner_constants([logp, *written], set(model.basic_RVs)):
+            if check.n_records not in leaf_value(leaf).shape:
+                check.refuse(leaf, "likelihood", None)
+    functions = _made_by_functions(model)
     for rv in [*model.free_RVs, *model.potentials]:
         what = f"{'potential' if rv in model.potentials else 'prior'} {rv.name!r}"
         others = set(model.free_RVs) - {rv}
@@ -188,6 +203,51 @@ def refuse_other_data(
         for leaf in array_leaves(graphs, others):
             if leaf in by_value or check.n_records in leaf_value(leaf).shape:
                 check.refuse(leaf, what, rv)
+        if rv.name not in public:
+            for leaf in _in_functions(graphs, functions.get(rv, ()), others, check.n_records):
+                check.refuse(leaf, what, rv)
+
+
+def _made_by_functions(model: pm.Model) -> dict[Variable, tuple[Variable, ...]]:
+    """Graphs that functions, perhaps a user's, make of free variables: logp=, transforms, starts.
+
+    A density moves the chain, a transform is between what is moved and what is published, and a
+    starting value is among the first draws.
+    """
+    made: dict[Variable, tuple[Variable, ...]] = {}
+    densities = model.logp(vars=model.free_RVs, sum=False)
+    published = model.replace_rvs_by_values(model.free_RVs)
+    for rv, density, draws in zip(model.free_RVs, densities, published, strict=True):
+        made[rv] = (density, draws)
+        with suppress(NotImplementedError):  # PyMC then draws from the prior
+            made[rv] += (support_point(rv),)
+    return made
+
+
+def _in_functions(
+    written: Sequence[Variable],
+    made: Sequence[Variable],
+    others: Collection[Variable],
+    n_records: int,
+) -> Iterator[Variable]:
+    """Arrays that functions and operations bring in.
+
+    Whole numbers are taken for places in an array, which PyMC's own functions hold. What is as long
+    as the records in densities and operations is left to
+    :func:`~pymc_dp.graph.inner_graphs.refuse_hidden_records`.
+    """
+    for leaf in inner_constants([*written, *made], others):
+        if n_records not in leaf_value(leaf).shape:
+            yield leaf
+    density, shown = made[:1], made[1:]
+    for graphs, left in ((density, True), (shown, False)):
+        for leaf in array_leaves(graphs, set(others) | _lengths(graphs)):
+            value = leaf_value(leaf)
+            if n_records in value.shape:
+                if not left:
+                    yield leaf
+            elif isinstance(leaf, SharedVariable) or value.dtype.kind == "f":
+                yield leaf
 
 
 _INSTEAD = (

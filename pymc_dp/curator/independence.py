@@ -42,6 +42,7 @@ def refuse_mixed_records(
     rows: Sequence[Variable],
     axes: Sequence[int],
     independent_records: bool,
+    lengths: Collection[Variable] = (),
 ) -> None:
     """Refuse a log-likelihood unless the graph tells that row i is a function of record i.
 
@@ -57,10 +58,12 @@ def refuse_mixed_records(
         Which of their axes the records are.
     independent_records : bool
         The user vouches for operations that are not known here.
+    lengths : collection of TensorVariable
+        Numbers of records by other names, such as a named dimension's length.
     """
     known = dict(zip(rows, axes, strict=True))
     form = _refuse_mixed(names, logp, known, independent_records)
-    if uses_number_of_records(logp, known):
+    if uses_number_of_records(logp, known, lengths):
         raise ValueError(
             f"The log-likelihood of {names} changes with the number of records, which one record "
             "more or less would change for all: write a number that is public in its place."
@@ -96,7 +99,9 @@ def _refuse_mixed(
     return form
 
 
-def uses_number_of_records(logp: Variable, axes: dict[Variable, int]) -> bool:
+def uses_number_of_records(
+    logp: Variable, axes: dict[Variable, int], named: Collection[Variable] = ()
+) -> bool:
     """Whether the length of the record axis enters as a number, not as a length."""
     try:
         forms: dict[Variable, Any] = per_record_forms(logp, axes, vouched=True)
@@ -105,7 +110,7 @@ def uses_number_of_records(logp: Variable, axes: dict[Variable, int]) -> bool:
     first, axis = next(iter(axes.items()))
     n_records = first.type.shape[axis]
     lengths: set[Variable] = set()  # all of an array's
-    numbers: set[Variable] = set()  # made of the records'
+    numbers: set[Variable] = set(named)  # made of the records'
     for node in FunctionGraph(outputs=[logp], clone=False).toposort():
         inputs = [var for i, var in enumerate(node.inputs) if not _is_length(node.op, i)]
         if isinstance(node.op, Shape) and node.inputs[0] in forms:

@@ -4,7 +4,7 @@
 :mod:`~pymc_dp.curator.independence` checks that the likelihood keeps records apart.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pymc_dp.curator.confidential import (
     count_records,
     leaf_value,
+    lengths_of_records,
     record_arrays,
     refuse_other_data,
     shared_records,
@@ -88,7 +89,7 @@ class RecordLikelihood:
             refuse_hidden_records(model, total, self.n_records)
         vouched = independent_records or not confidential
         refuse_mixed_constants(model, self.n_records, public_data, vouched)
-        _refuse_mixed(self, total, space, vouched)
+        _refuse_mixed(self, total, space, vouched, lengths_of_records(model, self.n_records))
         self.data_coordinates = space.coordinates(
             [value for value in space.values if value in set(ancestors([total]))]
         )
@@ -185,14 +186,18 @@ def is_public(variable: Variable, model: pm.Model) -> bool:
 
 
 def _refuse_mixed(
-    likelihood: RecordLikelihood, total: Variable, space: FlatSpace, vouched: bool
+    likelihood: RecordLikelihood,
+    total: Variable,
+    space: FlatSpace,
+    vouched: bool,
+    lengths: Collection[Variable],
 ) -> None:
     """Read the graph with all lengths written into it, which tell its axes apart."""
     sources = likelihood._sources
     rows = with_lengths(sources, [leaf_value(source).shape for source in sources])
     values = with_lengths(space.values, list(space.shapes.values()))
     logp = rebuilt(total, dict(zip([*sources, *space.values], [*rows, *values], strict=True)))
-    refuse_mixed_records(likelihood.names, logp, rows, likelihood.axes, vouched)
+    refuse_mixed_records(likelihood.names, logp, rows, likelihood.axes, vouched, lengths)
 
 
 def _per_record_logp(model: pm.Model) -> Variable:

@@ -164,8 +164,6 @@ def _models_of(idata: DataTree) -> list[pm.Model]:
         context = [pm.modelcontext(None)]
     except TypeError:
         context = []
-    if context and context[0] in curated_models:
-        return context
     names = set(idata["posterior"].data_vars) if "posterior" in idata else set()
     found = [
         model

@@ -31,9 +31,20 @@ def _with_parts(op: Any) -> Iterator[Any]:
             yield from _with_parts(getattr(op, name))
 
 
-def _arrays(op: Any) -> list[Any]:
+def _constants(op: Any) -> list[Constant]:
     inside = ancestors(op.inner_outputs) if isinstance(op, HasInnerGraph) else []
-    return [v.data for v in inside if isinstance(v, Constant) and np.size(v.data) > 1]
+    return [v for v in inside if isinstance(v, Constant) and np.size(v.data) > 1]
+
+
+def _arrays(op: Any) -> list[Any]:
+    return [constant.data for constant in _constants(op)]
+
+
+def inner_constants(
+    variables: Iterable[Variable], blockers: Iterable[Variable] = ()
+) -> list[Constant]:
+    """Arrays that operations above some variables hold inside."""
+    return [constant for op in operations(variables, blockers) for constant in _constants(op)]
 
 
 def may_hide_arrays(variable: Variable, blockers: Iterable[Variable]) -> bool:

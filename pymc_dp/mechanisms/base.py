@@ -139,10 +139,21 @@ class Mechanism(ABC):
         """
         value = self.checked_input(statistic)
         if budget is not None:
+            self.check_charge(value, sensitivity)
             self.charge(budget, sensitivity)
         elif sensitivity is not None:
             raise ValueError("sensitivity= tells what to charge a budget: write budget= too.")
         return self.noised(value)
+
+    def check_charge(self, value: NDArray, sensitivity: ArrayLike | None = None) -> None:
+        """Refuse a statistic that the price of one release would not cover."""
+        shape = np.shape(sensitivity) if sensitivity is not None else ()
+        if shape and shape != value.shape:
+            raise ValueError(
+                f"sensitivity has shape {shape}, the statistic {value.shape}: write one number for "
+                "the whole statistic, or one for every component of it, or some of its numbers "
+                "would leave without being paid for."
+            )
 
     def charge(self, budget: PrivacyBudget, sensitivity: ArrayLike | None = None) -> None:
         """Claim what one release costs, or refuse."""

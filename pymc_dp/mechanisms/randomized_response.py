@@ -132,6 +132,16 @@ class RandomizedResponse(Mechanism):
         reports = [weighted_choice(self.matrix[c]) for c in value.ravel()]
         return np.array(reports, dtype=np.int64).reshape(value.shape)
 
+    def check_charge(self, value: NDArray, sensitivity: ArrayLike | None = None) -> None:
+        """Refuse tables: several reports of one record cost several times as much."""
+        super().check_charge(value, sensitivity)
+        if value.ndim > 1:
+            raise ValueError(
+                f"The statistic has shape {value.shape}, so that a record may have several "
+                "reports, at the price of one: release every column by itself, or write all "
+                "answers of a record as one category."
+            )
+
     def charge(self, budget: PrivacyBudget, sensitivity: ArrayLike | None = None) -> None:
         """Claim the local guarantee: one record has one report. Their number must be public."""
         if budget.neighbours != "substitute":

@@ -108,3 +108,10 @@ def test_simulated_noise_follows_the_seed():
         Door(looks, 2, np.random.default_rng(1)).release(lambda: [0], 100) for _ in range(2)
     )
     assert one == other
+
+
+def test_a_door_is_not_paid_by_a_pure_guarantee():
+    budget = pmdp.PrivacyBudget(epsilon=0.1, delta=1e-9)
+    with pytest.raises(ValueError, match="no pure epsilon"):
+        budget.open(GaussianQueries(1e-3, 1, epsilon=0.0), "a look for nothing")
+    assert budget.claims() == []

@@ -6,7 +6,9 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
+from pytensor.scan import scan
 
 import pymc_dp as pmdp
 from pymc_dp.curator.confidential import shared_records
@@ -304,3 +306,140 @@ def test_records_of_the_model_in_context_are_refused_as_synthetic_ones():
         for synthetic in (model, other):
             with pytest.raises(ValueError, match=r"synthetic= (is|has records of)"):
                 pmdp.suggest(1, 1e-6, n=200, dim=2, synthetic=synthetic)
+
+
+# --- arrays that functions and operations bring in -----------------------------------------------
+
+
+def start_of(values):
+    def build():
+        m = pm.CustomDist(
+            "m",
+            0.0,
+            logp=lambda v, loc: -((v - loc) ** 2),
+            support_point=lambda rv, size, loc: pt.as_tensor(values).mean(),
+            signature="()->()",
+            shape=(),
+        )
+        pm.Normal("y", m, 1, observed=Y)
+
+    return build
+
+
+def density_in_a_closure():
+    m = pm.CustomDist(
+        "m", 0.0, logp=lambda v, loc: -((v - loc - Z.copy()) ** 2).sum(), signature="()->()"
+    )
+    pm.Normal("y", m, 1, observed=Y)
+
+
+def transform_in_a_closure():
+    lower = pm.distributions.transforms.Interval(bounds_fn=lambda *_: (pt.as_tensor(Z).min(), None))
+    scale = pm.Flat("m", default_transform=lower)
+    pm.Normal("y", pm.Normal("n", scale, 1), 1, observed=Y)
+
+
+def shifted(m):
+    inside = pt.dscalar()
+    return OpFromGraph([inside], [inside + pt.as_tensor(Z).mean()])(m)
+
+
+def prior_inside_an_operation():
+    pm.Normal("y", pm.Normal("m", shifted(pm.Normal("n")), 1), 1, observed=Y)
+
+
+def likelihood_inside_an_operation():
+    pm.Normal("y", shifted(pm.Normal("m")), 1, observed=Y)
+
+
+def likelihood_inside_a_scan():
+    m = pm.Normal("m")
+    steps = scan(
+        lambda i, m: m + pt.as_tensor(Z)[i],
+        sequences=[pt.arange(3)],
+        non_sequences=[m],
+        return_updates=False,
+    )
+    pm.Normal("y", steps[-1], 1, observed=Y)
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (start_of(Y), "prior 'm'.*as many entries"),
+        (start_of(FLAG), "prior 'm'.*as many entries"),
+        (start_of(Z), "prior 'm'.*without a row"),
+        (density_in_a_closure, "prior 'm'.*without a row"),
+        (transform_in_a_closure, "prior 'm'.*without a row"),
+        (prior_inside_an_operation, "prior 'm'.*without a row"),
+        (likelihood_inside_an_operation, "likelihood.*without a row"),
+        (likelihood_inside_a_scan, "likelihood.*without a row"),
+    ],
+)
+def test_arrays_in_functions_and_operations_are_seen(build, match):
+    with pytest.raises(ValueError, match=match):
+        likelihood_of(build)
+
+
+def test_arrays_of_functions_can_be_vouched_for():
+    assert likelihood_of(start_of(Z), public_data=["m"]).n_records == N
+
+
+@pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
+def test_places_in_arrays_of_pymc_itself_are_no_data():
+    with pm.Model() as model:
+        spread = pm.Exponential.dist(1.0, size=7)
+        packed = pm.LKJCholeskyCov("c", n=7, eta=2, sd_dist=spread, compute_corr=False)
+        pm.Normal("y", packed[0], 1, observed=Y)
+    assert penalty(model).likelihood.n_records == N
+
+
+# --- the number of records by name ---------------------------------------------------------------
+
+
+def named(use):
+    with pm.Model(coords={"person": range(N)}) as model:
+        n = model.dim_lengths["person"].astype("float64")
+        use(n)
+    return model
+
+
+def told_by_a_deterministic(n):
+    m = pm.Normal("m")
+    pm.Deterministic("told", m / n)
+    pm.Normal("y", m, 1, observed=Y, dims="person")
+
+
+def told_by_a_prior(n):
+    pm.Normal("y", pm.Normal("told", n, 1), 1, observed=Y, dims="person")
+
+
+def told_by_a_potential(n):
+    m = pm.Normal("m")
+    pm.Potential("told", -m * n)
+    pm.Normal("y", m, 1, observed=Y, dims="person")
+
+
+def told_by_nothing(n):
+    pm.Normal("y", pm.Normal("m"), 1, observed=Y, dims="person")
+
+
+def penalty(model, **kwargs):
+    return pmdp.DPPenalty(
+        epsilon=1, delta=1e-6, chains=1, clip_logp=3, step_size=0.1, model=model, **kwargs
+    )
+
+
+@pytest.mark.parametrize("use", [told_by_a_deterministic, told_by_a_prior, told_by_a_potential])
+def test_a_dimension_does_not_tell_the_number_of_records(use):
+    model = named(use)
+    assert penalty(model).likelihood.n_records == N
+    with pytest.raises(ValueError, match="'told' is made of the number of records"):
+        penalty(model, neighbours="add_remove")
+    assert penalty(named(told_by_nothing), neighbours="add_remove").likelihood.n_records == N
+
+
+def test_a_likelihood_does_not_use_the_length_of_a_dimension():
+    model = named(lambda n: pm.Normal("y", pm.Normal("m") / n, 1, observed=Y, dims="person"))
+    with pytest.raises(ValueError, match="changes with the number of records"):
+        penalty(model)

@@ -110,6 +110,20 @@ def test_another_model_in_context_does_not_make_variables_public(model):
     assert set(tree.posterior.data_vars) == {"beta", "contrast"}
 
 
+def test_another_curated_model_in_context_does_not_either(model):
+    step = penalty(model)
+    with model, pytest.warns(pmdp.ConfidentialDataWarning):
+        raw = pm.sample(10, step=step, chains=2, **QUIET)
+    with pm.Model() as other:
+        beta = pm.Normal("beta", 0, 1, shape=2)
+        for name in ("contrast", "fitted", "fitted_first_rows"):
+            pm.Deterministic(name, beta[0])
+        pm.Normal("y", beta[0], 1, observed=Y[:40])
+    assert penalty(other).likelihood.n_records == 40
+    with other:
+        assert set(pmdp.redact(raw).posterior.data_vars) == {"beta", "contrast"}
+
+
 def test_redact_cannot_make_other_draws_private(model):
     with model:
         raw = pm.sample(10, tune=10, chains=1, step=pm.Metropolis(), **QUIET)

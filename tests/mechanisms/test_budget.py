@@ -159,3 +159,18 @@ def test_ledgers_keep_pure_claims(tmp_path, recwarn):
     LAPLACE.release(3.0, budget=again)
     epsilons = [one.epsilon for one in pmdp.PrivacyBudget(2, 1e-6, ledger=path).claims()]
     assert epsilons == [None, pytest.approx(0.5)]
+
+
+@pytest.mark.parametrize("shape", [(2,), (1,), (3, 1)])
+def test_every_number_is_paid_for(budget, shape):
+    with pytest.raises(ValueError, match="without being paid for"):
+        pmdp.Gaussian(sigma=20).release(np.zeros(3), budget=budget, sensitivity=np.ones(shape))
+    assert budget.claims() == []
+
+
+def test_a_record_has_one_report(budget):
+    answers = np.zeros((10, 3), dtype=int)
+    with pytest.raises(ValueError, match="several reports"):
+        pmdp.RandomizedResponse(2, epsilon=0.5).release(answers, budget=budget)
+    assert budget.claims() == []
+    assert pmdp.RandomizedResponse(2, epsilon=0.5).release(answers).shape == (10, 3)

@@ -17,7 +17,11 @@ from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.plan.marginal_mode import marginal_mode
 from pymc_dp.curator.plan.scoring import ScoringStep, SimulatedScores
 from pymc_dp.curator.plan.simulator import Simulator, Values
-from pymc_dp.curator.steps.base import curated_models
+from pymc_dp.curator.steps.base import (
+    curated_models,
+    refuse_confidential_starts,
+    refuse_number_of_records,
+)
 from pymc_dp.types import Matrix, Vector
 
 _GROWTH = 1.5  # of a gradient's part of the budget over the one before: the way there is cheap
@@ -139,6 +143,9 @@ def pilot(
     # compiled before anything is paid for, since that may fail
     gradients, log_prior = records.gradients, records.log_prior
     prior_gradient = records.prior_gradient
+    refuse_confidential_starts(model, model.rvs_to_initial_values)
+    if budget.neighbours == "add_remove":
+        refuse_number_of_records(model, records.likelihood.n_records)
     curated_models.setdefault(model, {})[budget.ledger] = budget
     n = _public_number(n, records, budget)
     simulator = Simulator(simulate, model, records, n)

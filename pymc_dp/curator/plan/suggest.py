@@ -192,7 +192,7 @@ def clip_fraction(
     >>> bool(abs(found.fraction) < 6 * found.sd)
     True
     """
-    if budget.neighbours != "substitute":
+    if budget.neighbours != "substitute" or step.allowance.neighbours != "substitute":
         raise ValueError('A fraction of the records needs their number: neighbours="substitute".')
     if moves != int(moves) or moves < 1:
         raise ValueError(f"moves must be a whole number >= 1, not {moves!r}.")

@@ -12,11 +12,13 @@ from pymc.blocking import PointType
 from pymc.step_methods.compound import BlockedStep, CompoundStep
 from pymc.util import RandomGenerator, get_random_generator
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 
 from pymc_dp.accounting.allowance import Allowance, PrivacySpent
 from pymc_dp.accounting.budget import PrivacyBudget, spent_together
 from pymc_dp.accounting.door import Door, closed
 from pymc_dp.accounting.errors import ConfidentialDataWarning, PrivacyError
+from pymc_dp.curator.confidential import lengths_of_records
 from pymc_dp.curator.likelihood import SHAPE_ERRORS, is_public
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.types import Vector
@@ -81,7 +83,7 @@ class CuratorStep(BlockedStep):
         self.batch_size = batch_size
         refuse_confidential_starts(model, model.rvs_to_initial_values)
         if allowance.neighbours == "add_remove":
-            _refuse_one_value_a_record(model, self.likelihood.n_records)
+            refuse_number_of_records(model, self.likelihood.n_records)
         self.own = self.space.coordinates(self.vars)
         by_data = np.isin(self.own, self.likelihood.data_coordinates)
         #: those the likelihood depends on, which cost, and those the prior alone does
@@ -190,13 +192,24 @@ def refuse_confidential_starts(model: pm.Model, starts: Mapping[Any, Any]) -> No
             )
 
 
-def _refuse_one_value_a_record(model: pm.Model, n_records: int) -> None:
+def refuse_number_of_records(model: pm.Model, n_records: int) -> None:
+    """Refuse variables that would tell how many records there are, where that is confidential."""
     for name, shape in model.eval_rv_shapes().items():
         if n_records in shape:
             raise ValueError(
                 f"{name!r} has one value for each of the records, whose number is confidential "
                 'with neighbours="add_remove": integrate it out (write the distribution of a '
                 'record without it), or use neighbours="substitute".'
+            )
+    number = lengths_of_records(model, n_records)
+    published = [var for var in model.deterministics if is_public(var, model)]
+    for variable in [*model.free_RVs, *model.potentials, *published]:
+        others = set(model.free_RVs) - {variable}
+        if not number.isdisjoint(ancestors([variable], others)):
+            raise ValueError(
+                f"{str(variable.name)!r} is made of the number of records (the length of a named "
+                'dimension), which is confidential with neighbours="add_remove": write a number '
+                'that is public in its place, or use neighbours="substitute".'
             )
 
 

@@ -6,6 +6,7 @@ its false-alarm rate is zero.
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from scipy.optimize import minimize
 
@@ -421,6 +422,26 @@ def test_the_number_of_records_must_be_written_under_add_remove(confidential):
     budget = pmdp.PrivacyBudget(8, 1e-6, neighbours="add_remove")
     with pytest.raises(ValueError, match="write n="):
         pmdp.pilot(budget, simulate_normal, model=confidential)
+
+
+def test_a_start_computed_from_records_is_refused():
+    budget, y = pmdp.PrivacyBudget(8, 1e-6), np.linspace(-1, 3, 50)
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 10, initval=pt.as_tensor(y).mean())
+        pm.Normal("y", mu, 1, observed=y)
+    with pytest.raises(pmdp.PrivacyError, match="starting value of 'mu'"):
+        pmdp.pilot(budget, simulate_normal, model=model)
+    assert budget.unspent == 1
+
+
+def test_variables_that_tell_the_number_of_records_are_refused_under_add_remove():
+    budget = pmdp.PrivacyBudget(8, 1e-6, neighbours="add_remove")
+    with pm.Model() as model:
+        pm.Normal("effect", shape=50)
+        pm.Normal("y", pm.Normal("mu", 0, 10), 1, observed=np.linspace(-1, 3, 50))
+    with pytest.raises(ValueError, match="'effect' has one value for each"):
+        pmdp.pilot(budget, simulate_normal, model=model, n=100)
+    assert budget.unspent == 1
 
 
 def test_a_model_without_gradients_is_refused():

@@ -109,6 +109,14 @@ def test_clip_fraction_is_near_the_truth_and_costs_its_share():
 def test_clip_fraction_under_add_remove_is_refused():
     with pytest.raises(ValueError, match="substitute"):
         pmdp.clip_fraction(None, pmdp.PrivacyBudget(1.0, 1e-6, neighbours="add_remove"))
+    budget = pmdp.PrivacyBudget(1.0, 1e-6)
+    with logistic(40, seed=0):
+        step = pmdp.DPPenalty(
+            epsilon=1, delta=1e-6, clip_logp=3, step_size=0.1, neighbours="add_remove"
+        )
+    with pytest.raises(ValueError, match="substitute"):
+        pmdp.clip_fraction(step, budget)
+    assert budget.claims() == []
 
 
 def test_hmc_settings_from_synthetic_data_do_what_is_forecast():
