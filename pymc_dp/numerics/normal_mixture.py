@@ -1,11 +1,17 @@
 """Laplace noise as a normal with a random variance."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pymc_dp.numerics.compiled import cached_jit
 from pymc_dp.types import Array
 
-__all__ = ["laplace_variances"]
+__all__ = ["laplace_variances", "mean_variances"]
+
+
+def mean_variances(noise: Array, laplace: NDArray[np.bool_]) -> Array:
+    """Variances of noise from the scales of Laplace, and the sigmas of other noise."""
+    return np.where(laplace, 2.0, 1.0) * noise**2
 
 
 @cached_jit()

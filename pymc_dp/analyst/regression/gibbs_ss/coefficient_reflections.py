@@ -13,7 +13,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import explicit_graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import StatisticsBlock
+from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import LatentStatistics
 from pymc_dp.analyst.regression.gibbs_ss.reflections import draw_reflection
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.intervals import ONCE
@@ -45,7 +45,7 @@ class CoefficientReflections:
         Coefficients.
     moved : list of TensorVariable
         Parameters in which they are affine.
-    blocks : list of StatisticsBlock
+    latents : list of LatentStatistics
         The statistics of these coefficients; moments of x are pooled over them.
     packing : Packing
         Where parameters lie in theta.
@@ -56,17 +56,17 @@ class CoefficientReflections:
         model: pm.Model,
         coef: TensorVariable,
         moved: Sequence[TensorVariable],
-        blocks: Sequence[StatisticsBlock],
+        latents: Sequence[LatentStatistics],
         packing: Packing,
     ) -> None:
-        self.offers = _OFFERS[blocks[0].layout.intercept]
+        self.offers = _OFFERS[latents[0].layout.intercept]
         self.direct = list(moved) == [coef]
         names = [str(model.rvs_to_values[rv].name) for rv in moved]
         layout = packing.parameters
         self.places = np.concatenate([np.arange(*layout.ends(name)) for name in names])
         whole = pt.concatenate([rv.ravel() for rv in moved])
-        gradients = [_gradients(coef[i], moved) for i in range(blocks[0].layout.n_features)]
-        outputs = [whole, coef, pt.stack(gradients), pooled_moments(blocks)]
+        gradients = [_gradients(coef[i], moved) for i in range(latents[0].layout.n_features)]
+        outputs = [whole, coef, pt.stack(gradients), pooled_moments(latents)]
         inputs = [packing.theta, packing.given]
         packed = packing.packed(model.replace_rvs_by_values(outputs))
         self.read = packing.compiled(inputs, packed)
@@ -148,14 +148,14 @@ class CoefficientReflections:
 def reflections_of(
     model: pm.Model,
     parameters: Sequence[TensorVariable],
-    blocks: Sequence[StatisticsBlock],
+    latents: Sequence[LatentStatistics],
     packing: Packing,
     point: Any,
 ) -> list[CoefficientReflections]:
     """Find the coefficients that can be reflected, and by which parameters."""
-    users: dict[TensorVariable, list[StatisticsBlock]] = {}
-    for block in blocks:
-        users.setdefault(block.params[1], []).append(block)
+    users: dict[TensorVariable, list[LatentStatistics]] = {}
+    for latent in latents:
+        users.setdefault(latent.params[1], []).append(latent)
     found = []
     for coef, own in users.items():
         moved = _affine_parameters(model, coef, own, users, parameters, point)
@@ -164,28 +164,28 @@ def reflections_of(
     return found
 
 
-def pooled_moments(blocks: Sequence[StatisticsBlock]) -> TensorVariable:
-    """Second moments of the features, averaged over the records of all blocks."""
+def pooled_moments(latents: Sequence[LatentStatistics]) -> TensorVariable:
+    """Second moments of the features, averaged over the records of all of them."""
     total: Any = 0.0
-    for block in blocks:
-        n, _, _, first, second = block.params
-        if block.op.normal:
+    for latent in latents:
+        n, _, _, first, second = latent.params
+        if latent.op.normal:
             moments = second + pt.outer(first, first)
-            if block.layout.intercept:
+            if latent.layout.intercept:
                 last = pt.concatenate([first, np.ones(1)])
                 moments = pt.concatenate([moments, first[None]], axis=0)
                 moments = pt.concatenate([moments, last[:, None]], axis=1)
         else:
             moments = first
         total = total + n * moments
-    return total / sum(block.params[0] for block in blocks)
+    return total / sum(latent.params[0] for latent in latents)
 
 
 def _affine_parameters(
     model: pm.Model,
     coef: TensorVariable,
-    blocks: Sequence[StatisticsBlock],
-    users: dict[TensorVariable, list[StatisticsBlock]],
+    latents: Sequence[LatentStatistics],
+    users: dict[TensorVariable, list[LatentStatistics]],
     parameters: Sequence[TensorVariable],
     point: Any,
 ) -> list[TensorVariable]:
@@ -193,7 +193,7 @@ def _affine_parameters(
 
     First those without a transform, of these coefficients alone, that reach the most of them.
     """
-    fixed = direct_inputs([pooled_moments(blocks)], model.basic_RVs)
+    fixed = direct_inputs([pooled_moments(latents)], model.basic_RVs)
     order = []
     for rv in direct_inputs([coef], model.basic_RVs):
         transformed = model.rvs_to_transforms.get(rv) is not None

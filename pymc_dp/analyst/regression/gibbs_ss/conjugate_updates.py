@@ -18,7 +18,7 @@ from pymc_dp.analyst.regression.conjugate_priors import (
     normal_inverse_wishart,
     used_only_by,
 )
-from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import StatisticsBlock
+from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import LatentStatistics
 
 __all__ = ["ConjugateUpdates"]
 
@@ -34,7 +34,7 @@ class ConjugateUpdates:
     ----------
     model : Model
         The model.
-    blocks : list of StatisticsBlock
+    latents : list of LatentStatistics
         The latent statistics.
     parameters : list of TensorVariable
         What the step moves.
@@ -50,34 +50,34 @@ class ConjugateUpdates:
     def __init__(
         self,
         model: pm.Model,
-        blocks: Sequence[StatisticsBlock],
+        latents: Sequence[LatentStatistics],
         parameters: Sequence[TensorVariable],
         compile_kwargs: dict[str, Any] | None,
     ) -> None:
-        self.gamma: dict[Pair, tuple[NormalInverseGamma, list[StatisticsBlock]]] = {}
-        self.wishart: dict[Pair, tuple[NormalInverseWishart, list[StatisticsBlock]]] = {}
-        for block in blocks:
-            if np.isnan(block.n):
+        self.gamma: dict[Pair, tuple[NormalInverseGamma, list[LatentStatistics]]] = {}
+        self.wishart: dict[Pair, tuple[NormalInverseWishart, list[LatentStatistics]]] = {}
+        for latent in latents:
+            if np.isnan(latent.n):
                 raise ValueError(
-                    f'mode="paper" needs the number of records of {block.rv.name!r}, which is a '
+                    f'mode="paper" needs the number of records of {latent.rv.name!r}, which is a '
                     'random variable here. Use mode="coherent".'
                 )
-            _, coef, sigma2, mean, cov = block.params
+            _, coef, sigma2, mean, cov = latent.params
             gamma = normal_inverse_gamma(model, coef, sigma2)
             if gamma is not None:
-                self.gamma.setdefault((coef, sigma2), (gamma, []))[1].append(block)
-            if not block.op.normal or not block.layout.intercept:
+                self.gamma.setdefault((coef, sigma2), (gamma, []))[1].append(latent)
+            if not latent.op.normal or not latent.layout.intercept:
                 continue
             pair = bare(mean), bare(cov)
             wishart = normal_inverse_wishart(model, *pair)
             if wishart is not None:
-                self.wishart.setdefault(pair, (wishart, []))[1].append(block)
+                self.wishart.setdefault(pair, (wishart, []))[1].append(latent)
         self._drop_shared(model, parameters)
         drawn = [rv for pair in [*self.gamma, *self.wishart] for rv in pair]
         self.others = [rv for rv in parameters if rv not in drawn]
         if not self.others and not drawn:
             raise ValueError("The statistics depend on no parameter that GibbsSS was given.")
-        self._check_mean_is_seen(blocks)
+        self._check_mean_is_seen(latents)
         self.names = [str(model.rvs_to_values[rv].name) for rv in drawn]
         inputs = [rv.type() for rv in drawn]
         outputs = []
@@ -94,17 +94,17 @@ class ConjugateUpdates:
             (found, pair) for found in (self.gamma, self.wishart) for pair in found
         ]
         for found, (location, spread) in pairs:
-            statistics = [block.rv for block in found[location, spread][1]]
+            statistics = [latent.rv for latent in found[location, spread][1]]
             alone = used_only_by(model, location, statistics) and used_only_by(
                 model, spread, [*statistics, location]
             )
             if not alone or not {location, spread} <= set(parameters):
                 del found[location, spread]
 
-    def _check_mean_is_seen(self, blocks: Sequence[StatisticsBlock]) -> None:
-        for block in blocks:
-            if block.op.normal and not block.layout.intercept:
-                mean = bare(block.params[3])
+    def _check_mean_is_seen(self, latents: Sequence[LatentStatistics]) -> None:
+        for latent in latents:
+            if latent.op.normal and not latent.layout.intercept:
+                mean = bare(latent.params[3])
                 if mean in self.others:
                     raise ValueError(
                         f"Without an intercept the statistics do not hold the sum of x, from which "
@@ -116,16 +116,16 @@ class ConjugateUpdates:
         if not self.names:
             return point
         drawn: list[Any] = []
-        for gamma, blocks in self.gamma.values():
-            gram = sum(block.layout.gram(point[block.value_name], block.n) for block in blocks)
-            n = sum(block.n for block in blocks)
-            p = blocks[0].layout.n_features
+        for gamma, latents in self.gamma.values():
+            gram = sum(latent.layout.gram(point[latent.value_name], latent.n) for latent in latents)
+            n = sum(latent.n for latent in latents)
+            p = latents[0].layout.n_features
             posterior = gamma.updated(gram[:p, :p], gram[:p, p], gram[p, p], n)
             drawn.extend(posterior.draw(rng))
-        for wishart, blocks in self.wishart.values():
-            gram = sum(block.layout.gram(point[block.value_name], block.n) for block in blocks)
-            n = sum(block.n for block in blocks)
-            d = blocks[0].layout.n_covariates
+        for wishart, latents in self.wishart.values():
+            gram = sum(latent.layout.gram(point[latent.value_name], latent.n) for latent in latents)
+            n = sum(latent.n for latent in latents)
+            d = latents[0].layout.n_covariates
             updated = wishart.updated(n, gram[:d, d], gram[:d, :d])
             drawn.extend(updated.draw(rng))
         shaped = [

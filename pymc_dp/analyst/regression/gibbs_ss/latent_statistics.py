@@ -21,11 +21,11 @@ from pymc_dp.analyst.release import Release, by_name, releases
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.holder.regression_statistics import checked_count
 from pymc_dp.mechanisms import Gaussian, Laplace
-from pymc_dp.numerics.normal_mixture import laplace_variances
+from pymc_dp.numerics.normal_mixture import laplace_variances, mean_variances
 from pymc_dp.numerics.positive import positive_root
 from pymc_dp.types import Array
 
-__all__ = ["StatisticsBlock", "latent_statistics"]
+__all__ = ["LatentStatistics", "latent_statistics"]
 
 
 def latent_statistics(model: pm.Model) -> list[TensorVariable]:
@@ -33,7 +33,7 @@ def latent_statistics(model: pm.Model) -> list[TensorVariable]:
     return [rv for rv in model.free_RVs if isinstance(rv.owner.op, RegressionStatisticsRV)]
 
 
-class StatisticsBlock:
+class LatentStatistics:
     """Regression statistics s with linear releases z = H s + c + noise.
 
     Parameters
@@ -93,7 +93,7 @@ class StatisticsBlock:
 
     def first_variances(self) -> Array:
         """Return the noise's variances to start from."""
-        return np.where(self.laplace, 2.0, 1.0) * self.noise**2
+        return mean_variances(self.noise, self.laplace)
 
     def conditional(
         self, point: PointType, variances: Array

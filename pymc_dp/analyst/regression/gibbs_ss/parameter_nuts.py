@@ -14,7 +14,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.regression.gibbs_ss.coefficient_reflections import reflections_of
-from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import StatisticsBlock
+from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import LatentStatistics
 from pymc_dp.analyst.release import by_name
 from pymc_dp.compat import DataClassState, WithSamplingState, dataclass_state
 from pymc_dp.graph.packing import Packing
@@ -46,7 +46,7 @@ class ParameterNUTS(WithSamplingState):
         The model.
     parameters : list of TensorVariable
         What to move.
-    blocks : list of StatisticsBlock
+    latents : list of LatentStatistics
         The statistics that depend on them.
     collapsed : bool
         Integrate the statistics out, given the variances of the noise; or take them as given, with
@@ -61,7 +61,7 @@ class ParameterNUTS(WithSamplingState):
         self,
         model: pm.Model,
         parameters: list[TensorVariable],
-        blocks: Sequence[StatisticsBlock],
+        latents: Sequence[LatentStatistics],
         *,
         collapsed: bool,
         target_accept: float,
@@ -69,22 +69,24 @@ class ParameterNUTS(WithSamplingState):
         compile_kwargs: dict[str, Any] | None,
     ) -> None:
         self.target_accept = target_accept
-        self.variance_names = [block.variance_name for block in blocks]
+        self.variance_names = [latent.variance_name for latent in latents]
         point = dict(model.initial_point() if initial_point is None else initial_point)
-        terms = []
-        for block in blocks:
-            variance = pt.vector(block.variance_name, shape=(len(block.noise),), dtype="float64")
-            point[block.variance_name] = block.first_variances()
-            given = model.rvs_to_values[block.rv]
-            terms.append(block.log_marginal(variance) if collapsed else block.log_likelihood(given))
-        skipped = {block.rv for block in blocks}
+        likelihood = []
+        for latent in latents:
+            variance = pt.vector(latent.variance_name, shape=(len(latent.noise),), dtype="float64")
+            point[latent.variance_name] = latent.first_variances()
+            if collapsed:
+                likelihood.append(latent.log_marginal(variance))
+            else:
+                likelihood.append(latent.log_likelihood(model.rvs_to_values[latent.rv]))
+        skipped = {latent.rv for latent in latents}
         reached = [
             var
             for var in by_name([*model.basic_RVs, *model.potentials])
             if var in parameters or set(ancestors([var])) & set(parameters)
         ]
         own = [v for v in reached if v not in skipped and not set(ancestors([v])) & skipped]
-        cost = model.logp(vars=own) + sum(model.replace_rvs_by_values(terms))
+        cost = model.logp(vars=own) + sum(model.replace_rvs_by_values(likelihood))
         numba = {**(compile_kwargs or {}), "mode": "NUMBA"}  # whose functions can be joined
         self.packing = Packing(model, parameters, [], point, numba)
         [log_density] = self.packing.packed([cost])
@@ -92,7 +94,7 @@ class ParameterNUTS(WithSamplingState):
         gradient: Any = pt.grad(log_density, self.packing.theta)
         self.density = self.packing.compiled(inputs, [log_density, gradient])
         self.reflections = (
-            reflections_of(model, parameters, blocks, self.packing, point) if collapsed else []
+            reflections_of(model, parameters, latents, self.packing, point) if collapsed else []
         )
         self.tuning = NUTSTuning.start(self.packing.size, 0)
 

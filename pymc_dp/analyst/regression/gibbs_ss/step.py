@@ -18,7 +18,10 @@ from pymc_dp.analyst.assignment import model_of
 from pymc_dp.analyst.regression.conjugate import nearest_valid
 from pymc_dp.analyst.regression.distribution import released_statistics
 from pymc_dp.analyst.regression.gibbs_ss.conjugate_updates import ConjugateUpdates
-from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import StatisticsBlock, latent_statistics
+from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import (
+    LatentStatistics,
+    latent_statistics,
+)
 from pymc_dp.analyst.regression.gibbs_ss.parameter_nuts import ParameterNUTS
 from pymc_dp.analyst.release import by_name, releases
 from pymc_dp.compat import dataclass_state
@@ -47,7 +50,7 @@ class GibbsSS(BlockedStep):
     For models with :class:`~pymc_dp.RegressionStatistics` that a :func:`~pymc_dp.Privatized`
     releases. An iteration costs the same for any number of records. Laplace noise is normal given a
     variance :math:`\omega^2`, drawn in turn (Algorithm 1, line 6); Gaussian noise needs nothing;
-    discrete noise is treated as its continuous kin.
+    discrete noise is treated as continuous.
 
     ``mode="coherent"``, the default, samples the posterior of the model as written. The parameters
     move by NUTS on the density of the release, with the statistics s integrated out:
@@ -147,13 +150,13 @@ class GibbsSS(BlockedStep):
         if invalid not in ("redraw", "project"):
             raise ValueError(f'invalid must be "redraw" or "project", not {invalid!r}.')
         self.mode, self.invalid = mode, invalid
-        self.blocks = self.plan(vars, model, compile_kwargs or {})
+        self.latents = self.plan(vars, model, compile_kwargs or {})
         statistics, parameters = _resolve(vars, model)
         self.vars = [model.rvs_to_values[rv] for rv in [*statistics, *parameters]]
         self.rng = get_random_generator(rng)
         self.tune = True
         self.conjugate = (
-            ConjugateUpdates(model, self.blocks, parameters, compile_kwargs)
+            ConjugateUpdates(model, self.latents, parameters, compile_kwargs)
             if mode == "paper"
             else None
         )
@@ -162,7 +165,7 @@ class GibbsSS(BlockedStep):
             ParameterNUTS(
                 model,
                 by_nuts,
-                self.blocks,
+                self.latents,
                 collapsed=mode == "coherent",
                 target_accept=target_accept,
                 initial_point=initial_point,
@@ -171,27 +174,27 @@ class GibbsSS(BlockedStep):
             if by_nuts
             else None
         )
-        self.variances = [block.first_variances() for block in self.blocks]
+        self.variances = [latent.first_variances() for latent in self.latents]
 
     @staticmethod
     def plan(
         vars: Sequence[TensorVariable] | None, model: pm.Model, compile_kwargs: Any = None
-    ) -> list[StatisticsBlock]:
+    ) -> list[LatentStatistics]:
         """Return the latent statistics, or raise what keeps them from being sampled.
 
         Without `compile_kwargs` what they need is made to be looked at, not to be fast.
         """
         statistics, _ = _resolve(vars, model)
         given = {"mode": ONCE} if compile_kwargs is None else compile_kwargs
-        return [StatisticsBlock(model, s, given) for s in statistics]
+        return [LatentStatistics(model, s, given) for s in statistics]
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a chain: take its generator, the release as it is now, and new variances."""
         super().setup_chain(rng, tune, draws)
         self.tune = tune > 0
-        for block in self.blocks:
-            block.read_release()
-        self.variances = [block.first_variances() for block in self.blocks]
+        for latent in self.latents:
+            latent.read_release()
+        self.variances = [latent.first_variances() for latent in self.latents]
         if self.nuts is not None:
             self.nuts.start_tuning(tune)
 
@@ -210,7 +213,7 @@ class GibbsSS(BlockedStep):
             point, redraws = self._draw_valid_statistics(point)
             point, stats = self._move_parameters(point)
         self.variances = [
-            block.draw_variances(point[block.value_name], self.rng) for block in self.blocks
+            latent.draw_variances(point[latent.value_name], self.rng) for latent in self.latents
         ]
         return point, [{**stats, "redraws": redraws}]
 
@@ -223,8 +226,8 @@ class GibbsSS(BlockedStep):
 
     def _draw_statistics(self, point: PointType) -> PointType:
         drawn = {
-            block.value_name: block.conditional(point, variances)(self.rng)
-            for block, variances in zip(self.blocks, self.variances, strict=True)
+            latent.value_name: latent.conditional(point, variances)(self.rng)
+            for latent, variances in zip(self.latents, self.variances, strict=True)
         }
         return {**point, **drawn}
 
@@ -232,20 +235,20 @@ class GibbsSS(BlockedStep):
         """Draw statistics that data can have."""
         redraws = 0
         point = dict(point)
-        for block, variances in zip(self.blocks, self.variances, strict=True):
-            old = point[block.value_name]
-            draw = block.conditional(point, variances)
+        for latent, variances in zip(self.latents, self.variances, strict=True):
+            old = point[latent.value_name]
+            draw = latent.conditional(point, variances)
             new = draw(self.rng)
             if self.invalid == "project":
-                new = nearest_valid(new, block.n, block.layout)
+                new = nearest_valid(new, latent.n, latent.layout)
             else:
                 attempts = 0
-                while not block.is_valid(new) and attempts < _MOST_REDRAWS:
+                while not latent.is_valid(new) and attempts < _MOST_REDRAWS:
                     new = draw(self.rng)
                     attempts += 1
                 redraws += attempts
-                new = new if block.is_valid(new) else old
-            point[block.value_name] = new
+                new = new if latent.is_valid(new) else old
+            point[latent.value_name] = new
         return point, redraws
 
     @staticmethod

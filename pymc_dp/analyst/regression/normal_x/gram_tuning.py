@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_dp.analyst.regression.normal_x.gram import Rows, coordinates
 from pymc_dp.analyst.regression.normal_x.gram_moves import whitened, whitening
@@ -17,6 +16,7 @@ from pymc_dp.analyst.regression.normal_x.iteration import (
     row_moments,
 )
 from pymc_dp.numerics.dual_averaging import DualAveraging, window_closes
+from pymc_dp.numerics.normal_mixture import mean_variances
 from pymc_dp.numerics.positive import nearest_positive, positive_root
 from pymc_dp.numerics.wishart import bartlett
 from pymc_dp.types import Array
@@ -149,10 +149,6 @@ class GramTuning:
         self.W = np.ascontiguousarray(scaled)
 
 
-def _noise_variance(noise: Array, laplace: NDArray[np.bool_]) -> Array:
-    return np.where(laplace, 2.0, 1.0) * noise**2
-
-
 def _pooled(releases: Releases) -> Array:
     """Second moments of the rows from the released matrices, made positive definite."""
     total = releases.n.sum()
@@ -186,10 +182,10 @@ def _coordinates(moments: Array, releases: Releases, priors: Priors) -> tuple[Ar
         inner = inner - np.outer(moments[1:, 0], moments[1:, 0])
     # large eigenvalues first: a factor's later entries are conditional on its earlier ones
     B[first:, first:] = positive_root(inner, lambda values: 1e-12 * float(values[-1]))[:, ::-1]
-    variance = _noise_variance(releases.S_noise, releases.S_laplace)
+    variance = mean_variances(releases.S_noise, releases.S_laplace)
     with np.errstate(divide="ignore"):
         weight = np.where(variance > 0, 1 / variance, 0.0)
-    z_variance = _noise_variance(releases.z_noise, releases.z_laplace)
+    z_variance = mean_variances(releases.z_noise, releases.z_laplace)
     rows = Rows(releases.n, first, releases.S_hat, weight, releases.z_hat, z_variance)
     B_inverse = np.linalg.inv(B)
     scale = B_inverse @ priors.rows_scale @ B_inverse.T

@@ -7,7 +7,7 @@ import pytest
 
 import pymc_dp as pmdp
 from pymc_dp.analyst.regression.gibbs_ss.coefficient_reflections import reflections_of
-from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import StatisticsBlock
+from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import LatentStatistics
 from pymc_dp.analyst.regression.gibbs_ss.reflections import draw_reflection
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.packing import Packing
@@ -57,8 +57,8 @@ def found(coefficients, mean=None):
     options = {"mode": ONCE}
     point = model.initial_point()
     packing = Packing(model, parameters, [], point, options)
-    block = StatisticsBlock(model, s, options)
-    return packing, reflections_of(model, parameters, [block], packing, point)
+    latent = LatentStatistics(model, s, options)
+    return packing, reflections_of(model, parameters, [latent], packing, point)
 
 
 def moved_names(packing, reflect):
@@ -145,8 +145,8 @@ def test_several_holders():
             statistics.append(s)
     parameters, point = [common, spread, own], model.initial_point()
     packing = Packing(model, parameters, [], point, {"mode": ONCE})
-    blocks = [StatisticsBlock(model, s, {"mode": ONCE}) for s in statistics]
-    reflections = reflections_of(model, parameters, blocks, packing, point)
+    latents = [LatentStatistics(model, s, {"mode": ONCE}) for s in statistics]
+    reflections = reflections_of(model, parameters, latents, packing, point)
     names = [moved_names(packing, reflect) for reflect in reflections]
     assert [name for [name] in names] == ["common", "own", "own"]
     theta = np.arange(1.0, 1 + packing.size)

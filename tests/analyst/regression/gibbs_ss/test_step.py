@@ -210,10 +210,10 @@ def test_statistics_follow_their_conditional():
     """Given the parameters, s is normal: compared with the closed form, parameters held fixed."""
     model = small_model(pmdp.Gaussian(sigma=[6.0, 9.0, 14.0]), [24.0, 21.0, 70.0])
     with model:
-        block = pmdp.GibbsSS().blocks[0]
+        latent = pmdp.GibbsSS().latents[0]
     point = {"sigma2_log__": np.array(0.3), "slope": np.array([0.7])}
     rng = np.random.default_rng(1)
-    sample = block.conditional(point, block.first_variances())
+    sample = latent.conditional(point, latent.first_variances())
     drawn = np.array([sample(rng) for _ in range(20_000)])
     mean, cov = statistics_law(np.array(0.7), np.exp(0.3), N, M2, M4)
     exact = condition_normal(mean, cov, np.eye(3), [24.0, 21.0, 70.0], np.diag([36.0, 81.0, 196.0]))
@@ -363,10 +363,10 @@ def test_release_in_parts():
         pmdp.Privatized("xx", s[:2], pmdp.Laplace(scale=[1.0, 2.0]), observed=[50.0, 3.0])
         pmdp.Privatized("xy_mean", s[2:4] / 50, pmdp.Gaussian(sigma=0.1), observed=[0.4, 0.1])
         step = pmdp.GibbsSS()
-    [block] = step.blocks
-    np.testing.assert_allclose(block.map, np.vstack([np.eye(5)[:2], np.eye(5)[2:4] / 50]))
-    np.testing.assert_allclose(block.noise, [1, 2, 0.1, 0.1])
-    assert block.laplace.tolist() == [True, True, False, False]
+    [latent] = step.latents
+    np.testing.assert_allclose(latent.map, np.vstack([np.eye(5)[:2], np.eye(5)[2:4] / 50]))
+    np.testing.assert_allclose(latent.noise, [1, 2, 0.1, 0.1])
+    assert latent.laplace.tolist() == [True, True, False, False]
 
 
 class TestBadInput:
