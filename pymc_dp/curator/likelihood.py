@@ -86,7 +86,10 @@ class RecordLikelihood:
             refuse_hidden_records(model, total, self.n_records)
         vouched = independent_records or not confidential
         refuse_mixed_constants(model, self.n_records, public_data, vouched)
-        _refuse_mixed(self, total, space, vouched, lengths_of_records(model, self.n_records))
+        #: whether a record's place in the order matters, which others change by leaving
+        self.by_place = _refuse_mixed(
+            self, total, space, vouched, lengths_of_records(model, self.n_records)
+        )
         self.moves_with = space.coordinates(
             [value for value in space.values if value in set(ancestors([total]))]
         )
@@ -233,13 +236,13 @@ def _refuse_mixed(
     space: FlatSpace,
     vouched: bool,
     lengths: Collection[Variable],
-) -> None:
+) -> bool:
     """Read the graph with all lengths written into it, by which axes can be told apart."""
     sources = likelihood._sources
     rows = with_lengths(sources, [leaf_value(source).shape for source in sources])
     values = with_lengths(space.values, list(space.shapes.values()))
     logp = rebuilt(total, dict(zip([*sources, *space.values], [*rows, *values], strict=True)))
-    refuse_mixed_records(likelihood.names, logp, rows, likelihood.axes, vouched, lengths)
+    return refuse_mixed_records(likelihood.names, logp, rows, likelihood.axes, vouched, lengths)
 
 
 def _per_record_logp(model: pm.Model) -> Variable:

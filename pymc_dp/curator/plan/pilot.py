@@ -143,7 +143,7 @@ def pilot(
     records = _Records(model, independent_records=independent_records, public_data=public_data)
     refuse_confidential_starts(model, model.rvs_to_initial_values)
     if budget.neighbours == "add_remove":
-        refuse_number_of_records(model, records.likelihood.n_records)
+        refuse_number_of_records(model, records.likelihood)
     curated_models.setdefault(model, {})[budget.ledger] = budget
     n = _public_number(n, records, budget)
     simulator = Simulator(simulate, model, records.space, records.likelihood, n)
