@@ -13,7 +13,11 @@ import pymc as pm
 
 from pymc_dp.accounting.budget import spent_together
 from pymc_dp.accounting.errors import PrivacyError
-from pymc_dp.curator.steps.base import CuratorStep, refuse_confidential_starts
+from pymc_dp.curator.steps.base import (
+    CuratorStep,
+    refuse_confidential_starts,
+    refuse_number_of_records,
+)
 
 _ALLOWED = frozenset(
     {
@@ -95,6 +99,8 @@ def check_steps(methods: Sequence[Any], model: pm.Model) -> list[CuratorStep]:
                 f"{_name(method)} was made for another model, or this one has changed since: make "
                 "the step anew, with the same budget=."
             )
+        if method.allowance.neighbours == "add_remove":  # the model may have grown since
+            refuse_number_of_records(model, method.likelihood)
         for value in set(method.vars):
             if value in owner:
                 raise PrivacyError(

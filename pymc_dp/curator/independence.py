@@ -16,10 +16,15 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc, ARange, Eye
-from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.reshape import SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    Subtensor,
+    indices_from_subtensor,
+)
 
 from pymc_dp.curator.confidential import as_written, record_arrays
 from pymc_dp.graph.additivity import (
@@ -43,7 +48,7 @@ def refuse_mixed_records(
     axes: Sequence[int],
     independent_records: bool,
     lengths: Collection[Variable] = (),
-) -> None:
+) -> bool:
     """Refuse a log-likelihood unless the graph tells that row i is a function of record i.
 
     Parameters
@@ -60,6 +65,11 @@ def refuse_mixed_records(
         The user vouches for operations that are not known here.
     lengths : collection of TensorVariable
         Numbers of records by other names, such as a named dimension's length.
+
+    Returns
+    -------
+    bool
+        Whether a record's place in the order matters.
     """
     known = dict(zip(rows, axes, strict=True))
     form = _refuse_mixed(names, logp, known, independent_records)
@@ -70,6 +80,7 @@ def refuse_mixed_records(
         )
     if form is not None and form.axis != 0:
         raise ValueError(_MIXED.format(names=names, reason="records are along another axis"))
+    return uses_number_of_records(logp, known, lengths, by_place=True)
 
 
 def _refuse_mixed(
@@ -100,9 +111,16 @@ def _refuse_mixed(
 
 
 def uses_number_of_records(
-    logp: Variable, axes: dict[Variable, int], named: Collection[Variable] = ()
+    logp: Variable,
+    axes: dict[Variable, int],
+    named: Collection[Variable] = (),
+    by_place: bool = False,
 ) -> bool:
-    """Whether the length of the record axis enters as a number, not as a length."""
+    """Whether the length of the record axis enters as a number, not as a length.
+
+    With `by_place`, whether a record's place in the order does: one record less, and all later ones
+    are in other places.
+    """
     try:
         forms: dict[Variable, Any] = per_record_forms(logp, axes, vouched=True)
     except NotAdditiveError:
@@ -111,6 +129,8 @@ def uses_number_of_records(
     n_records = first.type.shape[axis]
     lengths: set[Variable] = set()  # all of an array's
     numbers: set[Variable] = set(named)  # made of the records'
+    places: set[Variable] = set()  # made of the order of records
+    long: set[Variable] = set()  # as many entries, all alike
     for node in FunctionGraph(outputs=[logp], clone=False).toposort():
         inputs = [var for i, var in enumerate(node.inputs) if not _is_length(node.op, i)]
         if isinstance(node.op, Shape) and node.inputs[0] in forms:
@@ -124,7 +144,17 @@ def uses_number_of_records(
             numbers.update(node.outputs if _is_record_length(node, forms) else [])
         elif not (lengths | numbers).isdisjoint(inputs) or _counts(node, forms, n_records):
             numbers.update(node.outputs)
-    return logp in numbers
+        elif not places.isdisjoint(_written(node, inputs)) or (
+            isinstance(node.op, ARange | Eye) and not numbers.isdisjoint(node.inputs)
+        ):
+            places.update(node.outputs)
+        elif not set(node.outputs) <= forms.keys():
+            if isinstance(node.op, Alloc) and not numbers.isdisjoint(node.inputs):
+                long.update(node.outputs)
+            elif not long.isdisjoint(inputs):
+                same = isinstance(node.op, Elemwise | DimShuffle | SpecifyShape | Alloc)
+                (long if same else places).update(node.outputs)
+    return logp in numbers or (by_place and logp in places)
 
 
 def _counts(node: Any, forms: dict[Variable, Any], n_records: int) -> bool:
@@ -136,6 +166,11 @@ def _counts(node: Any, forms: dict[Variable, Any], n_records: int) -> bool:
     made = (var.owner.op for var in ancestors([reduced]) if var.owner is not None)
     is_long = any(reduced.type.shape[axis] in (None, n_records) for axis in over)
     return is_long and any(isinstance(op, Alloc | ARange | Eye) for op in made)
+
+
+def _written(node: Any, inputs: list[Variable]) -> list[Variable]:
+    """Leave out the index of one-hot rows, which is each record's own."""
+    return inputs[:2] if isinstance(node.op, AdvancedIncSubtensor) else inputs
 
 
 def _is_length(op: Any, place: int) -> bool:

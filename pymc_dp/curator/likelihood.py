@@ -89,7 +89,10 @@ class RecordLikelihood:
             refuse_hidden_records(model, total, self.n_records)
         vouched = independent_records or not confidential
         refuse_mixed_constants(model, self.n_records, public_data, vouched)
-        _refuse_mixed(self, total, space, vouched, lengths_of_records(model, self.n_records))
+        #: whether a record's place in the order matters, which others change by leaving
+        self.by_place = _refuse_mixed(
+            self, total, space, vouched, lengths_of_records(model, self.n_records)
+        )
         self.data_coordinates = space.coordinates(
             [value for value in space.values if value in set(ancestors([total]))]
         )
@@ -191,13 +194,13 @@ def _refuse_mixed(
     space: FlatSpace,
     vouched: bool,
     lengths: Collection[Variable],
-) -> None:
+) -> bool:
     """Read the graph with all lengths written into it, which tell its axes apart."""
     sources = likelihood._sources
     rows = with_lengths(sources, [leaf_value(source).shape for source in sources])
     values = with_lengths(space.values, list(space.shapes.values()))
     logp = rebuilt(total, dict(zip([*sources, *space.values], [*rows, *values], strict=True)))
-    refuse_mixed_records(likelihood.names, logp, rows, likelihood.axes, vouched, lengths)
+    return refuse_mixed_records(likelihood.names, logp, rows, likelihood.axes, vouched, lengths)
 
 
 def _per_record_logp(model: pm.Model) -> Variable:

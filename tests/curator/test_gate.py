@@ -295,3 +295,16 @@ def test_what_was_spent_can_be_copied_and_pickled(model):
         assert again == spent
         assert again.details == spent.details
         assert repr(again) == repr(spent)
+
+
+def test_what_is_added_later_does_not_tell_the_number_of_records():
+    with pm.Model(coords={"person": range(30)}) as model:
+        mu = pm.Normal("mu")
+        pm.Normal("y", mu, 1, observed=np.linspace(-1, 1, 30))
+        step = pmdp.DPPenalty(
+            epsilon=1, delta=1e-6, clip_logp=3, step_size=0.1, neighbours="add_remove"
+        )
+        pm.Deterministic("told", mu * model.dim_lengths["person"])
+        with pytest.raises(ValueError, match="'told' is made of the number of records"):
+            pmdp.sample(3, step=step, cores=1)
+    assert pmdp.privacy_spent(step).epsilon == 0

@@ -464,3 +464,37 @@ def test_the_trial_leaves_the_data_as_it_is():
     check_records_apart("'y'", lambda rows: rows[0].sum(0) + rows[1], data, [1, 0])
     np.testing.assert_array_equal(data[0], X.T)
     np.testing.assert_array_equal(data[1], COUNT)
+
+
+# --- records' places in the order ----------------------------------------------------------------
+
+PLACES = {
+    "trend": lambda x: pt.arange(x.shape[0]) * 0.01,
+    "last": lambda x: pt.arange(x.shape[0])[-1],
+    "turned": lambda x: pt.cumsum(pt.ones(x.shape[0]))[::-1],
+    "shares": lambda x: pt.special.softmax(pt.zeros(x.shape[0]), axis=0),
+    "product": lambda x: pt.ones(x.shape[0]) @ pt.ones(x.shape[0]),
+}
+NO_PLACES = {
+    "column of ones": lambda x: pt.stack([pt.ones(x.shape[0]), x], axis=1).sum(axis=1),
+    "own entry": lambda x: pt.stack([x, 2 * x], axis=1)[pt.arange(x.shape[0]), FIRST],
+}
+FIRST = np.zeros(30, dtype=int)
+
+
+def placed(use):
+    with pm.Model() as model:
+        x = pm.Data("x", np.linspace(-1, 1, 30))
+        pm.Normal("y", pm.Normal("m") + use(x), 1, observed=np.linspace(0, 1, 30))
+    return model
+
+
+@pytest.mark.parametrize("use", [*PLACES.values(), *NO_PLACES.values()], ids=[*PLACES, *NO_PLACES])
+def test_a_place_in_the_order_is_no_record_of_its_own(use):
+    made = {"epsilon": 1, "delta": 1e-6, "clip_logp": 3, "step_size": 0.1, "model": placed(use)}
+    assert pmdp.DPPenalty(**made).likelihood.n_records == 30
+    if use in PLACES.values():
+        with pytest.raises(ValueError, match="places in the order"):
+            pmdp.DPPenalty(**made, neighbours="add_remove")
+    else:
+        assert pmdp.DPPenalty(**made, neighbours="add_remove").likelihood.n_records == 30

@@ -145,7 +145,7 @@ def pilot(
     prior_gradient = records.prior_gradient
     refuse_confidential_starts(model, model.rvs_to_initial_values)
     if budget.neighbours == "add_remove":
-        refuse_number_of_records(model, records.likelihood.n_records)
+        refuse_number_of_records(model, records.likelihood)
     curated_models.setdefault(model, {})[budget.ledger] = budget
     n = _public_number(n, records, budget)
     simulator = Simulator(simulate, model, records, n)

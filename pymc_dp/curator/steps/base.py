@@ -83,7 +83,7 @@ class CuratorStep(BlockedStep):
         self.batch_size = batch_size
         refuse_confidential_starts(model, model.rvs_to_initial_values)
         if allowance.neighbours == "add_remove":
-            refuse_number_of_records(model, self.likelihood.n_records)
+            refuse_number_of_records(model, self.likelihood)
         self.own = self.space.coordinates(self.vars)
         by_data = np.isin(self.own, self.likelihood.data_coordinates)
         #: those the likelihood depends on, which cost, and those the prior alone does
@@ -192,8 +192,16 @@ def refuse_confidential_starts(model: pm.Model, starts: Mapping[Any, Any]) -> No
             )
 
 
-def refuse_number_of_records(model: pm.Model, n_records: int) -> None:
-    """Refuse variables that would tell how many records there are, where that is confidential."""
+def refuse_number_of_records(model: pm.Model, likelihood: RecordLikelihood) -> None:
+    """Refuse what would tell, or change with, the number of records where it is confidential."""
+    if likelihood.by_place:
+        raise ValueError(
+            f"The log-likelihood of {likelihood.names} uses records' places in the order (arange "
+            "of their number, or the like). One record less, and others are in other places, so "
+            'that neighbours="add_remove" cannot be promised: pass what belongs to each record as '
+            'an array, or use neighbours="substitute".'
+        )
+    n_records = likelihood.n_records
     for name, shape in model.eval_rv_shapes().items():
         if n_records in shape:
             raise ValueError(
