@@ -192,7 +192,10 @@ class Packing:
         row = 0
         for name, width in zip(self.records, self.widths, strict=True):
             old = point[name]
-            part = table[row : row + width, : len(old)].T.reshape(old.shape)
+            if old.ndim == 1:  # the usual case, quickly: this runs once a draw
+                part = table[row, : len(old)]
+            else:
+                part = table[row : row + width, : len(old)].T.reshape(old.shape)
             new[name] = part.astype(old.dtype, copy=False)
             row += width
         return new

@@ -189,7 +189,7 @@ class RecordGibbs(BlockedStep):
         accept, lowest, tables = 0.0, 0.0, 0
         for block, tuning in zip(self.blocks, self.tunings, strict=True):
             point = block.step(point, self.rng, tuning, self.tune, self.rounds)
-            for share, log_ratio in tuning.report.reshape(-1, 2):
+            for share, log_ratio in tuning.report.reshape(-1, 2).tolist():
                 accept, lowest, tables = accept + share, min(lowest, log_ratio), tables + 1
         accept = accept / tables if tables else math.nan
         return point, [{"accept": accept, "accept_min": math.exp(lowest)}]
