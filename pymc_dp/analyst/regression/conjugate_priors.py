@@ -16,6 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.analyst.regression.conjugate import NormalInverseGamma, NormalInverseWishart
 from pymc_dp.analyst.regression.priors import InverseWishartRV
 from pymc_dp.graph.intervals import ONCE
+from pymc_dp.graph.support import has_own_transform
 from pymc_dp.types import Array
 
 __all__ = [
@@ -88,7 +89,7 @@ def normal_inverse_wishart(
 
 def inverse_wishart(model: pm.Model, var: TensorVariable) -> tuple[Array, Array] | None:
     """Return degrees and scale matrix of an inverse-Wishart variable, where both are known."""
-    if var not in model.free_RVs or not isinstance(var.owner.op, InverseWishartRV):
+    if not _is_free(model, var) or not isinstance(var.owner.op, InverseWishartRV):
         return None
     df, scale = (constant(model, v) for v in var.owner.op.dist_params(var.owner))
     return None if df is None or scale is None else (df, scale)
@@ -96,7 +97,7 @@ def inverse_wishart(model: pm.Model, var: TensorVariable) -> tuple[Array, Array]
 
 def inverse_gamma(model: pm.Model, var: TensorVariable) -> tuple[float, float] | None:
     """Return shape and rate of an inverse-gamma variable, where both are known."""
-    if var not in model.free_RVs or not isinstance(var.owner.op, InvGammaRV) or var.type.ndim:
+    if not _is_free(model, var) or not isinstance(var.owner.op, InvGammaRV) or var.type.ndim:
         return None
     shape, rate = (constant(model, v) for v in var.owner.op.dist_params(var.owner))
     return None if shape is None or rate is None else (float(shape), float(rate))
@@ -131,11 +132,16 @@ def constant(model: pm.Model, var: Any) -> Array | None:
     return np.asarray(var.eval(mode=ONCE), dtype=np.float64)
 
 
+def _is_free(model: pm.Model, var: TensorVariable) -> bool:
+    """Whether a variable is latent and no transform of its user's bounds it."""
+    return var in model.free_RVs and has_own_transform(model, var)
+
+
 def _normal_given(
     model: pm.Model, var: TensorVariable, parent: TensorVariable, values: list[Array], size: int
 ) -> list[tuple[Array, Array]] | None:
     """Mean and covariance of a normal variable at some values of its only random parent."""
-    if var not in model.free_RVs or not isinstance(var.owner.op, NormalRV | MvNormalRV):
+    if not _is_free(model, var) or not isinstance(var.owner.op, NormalRV | MvNormalRV):
         return None
     params = var.owner.op.dist_params(var.owner)
     random = {v for v in ancestors(list(params)) if v in model.basic_RVs}
