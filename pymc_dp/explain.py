@@ -14,7 +14,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.record_gibbs.interweave import interweaving_plan
+from pymc_dp.analyst.record_gibbs.interweave import interweaving_plan, together
 from pymc_dp.analyst.record_gibbs.parameters import describe_updates
 from pymc_dp.analyst.record_gibbs.step import RecordGibbs
 from pymc_dp.analyst.records import RecordBlock, form_of_statistic, length_of, record_variables
@@ -109,7 +109,7 @@ class Explanation:
         For every parameter that :class:`~pymc_dp.RecordGibbs` takes, how it is moved given the
         records.
     interweaving : dict
-        For the records of every block, the parameters that move along with them (see
+        For the records of blocks that move together, the parameters that move along with them (see
         :class:`~pymc_dp.RecordGibbs`), or why none do.
     problems : list of str
         Why a step refuses what ``pm.sample`` gives to it.
@@ -199,8 +199,10 @@ def explain(model: pm.Model | None = None) -> Explanation:
         steps={str(rv.name): step.__name__ for rv, step in step_of.items()},
         updates=describe_updates(model, own),
         interweaving={
-            ", ".join(str(rv.name) for rv in block.records): _interweaving(model, block)
-            for block in blocks
+            ", ".join(str(rv.name) for block in group for rv in block.records): _interweaving(
+                model, group
+            )
+            for group in together(model, blocks)
         },
         problems=problems,
         regressions={str(s.name): describe_statistics(model, s) for s in latent_statistics(model)},
@@ -287,8 +289,8 @@ def _explained(
     )
 
 
-def _interweaving(model: pm.Model, block: RecordBlock) -> str:
-    plan = interweaving_plan(model, block)
+def _interweaving(model: pm.Model, group: list[RecordBlock]) -> str:
+    plan = interweaving_plan(model, *group)
     if isinstance(plan, str):
         return f"not interweaved: {plan}"
     return f"interweaved with {', '.join(str(parameter.name) for parameter in plan[1])}"

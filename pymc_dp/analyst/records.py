@@ -17,6 +17,7 @@ from pymc_dp.analyst.release import PrivatizedRV, Release, by_name, releases
 from pymc_dp.analyst.terms import per_record_term, variable_term
 from pymc_dp.graph.additivity import Additive, NotAdditiveError, PerRecord, direct_inputs, form_of
 from pymc_dp.graph.intervals import ONCE
+from pymc_dp.graph.support import has_own_transform
 from pymc_dp.mechanisms import Gaussian, Mechanism
 
 __all__ = [
@@ -216,6 +217,7 @@ def _block(model: pm.Model, records: list[TensorVariable]) -> RecordBlock:
         )
     others = by_name(rv for rv in model.basic_RVs if rv not in records)
     _check_independent_rows(records, others)
+    _check_transforms(model, records)
 
     found = RecordBlock(records, [], [], [], {})
     for release in by_name(releases(model)):
@@ -286,6 +288,17 @@ def _check_independent_rows(records: list[TensorVariable], others: list[TensorVa
         if form is not None and form != PerRecord(0):
             raise NotAdditiveError(
                 f"Row i of {rv.name!r} must depend on row i of its parents only."
+            )
+
+
+def _check_transforms(model: pm.Model, records: list[TensorVariable]) -> None:
+    """Refuse records that may not have every value which their distribution draws."""
+    for rv in records:
+        if not has_own_transform(model, rv):
+            raise ValueError(
+                f"{rv.name!r} has a transform of your own, which may leave out values that its "
+                f"distribution proposes. Drop transform= where {rv.name!r} is declared; where "
+                f'records are bounded write pm.Truncated("{rv.name}", distribution, lower, upper).'
             )
 
 

@@ -72,6 +72,7 @@ class Packing:
         self.given = pt.dvector("given")
         self.table = pt.tensor("table", shape=(sum(self.widths), longest), dtype="float64")
         self._given_size = 0
+        self._given_shapes: list[tuple[int, ...]] = []
 
         for rv in parameters:
             value: Any = model.rvs_to_values[rv]
@@ -98,6 +99,7 @@ class Packing:
         shape = np.shape(_current(var, self._point))
         stop = self._given_size + int(np.prod(shape))
         piece = self.given[self._given_size : stop].reshape(shape)
+        self._given_shapes.append(shape)
         self._pieces[var] = piece.astype(var.dtype)
         self.inputs.append(var)
         self._given_size = stop
@@ -168,8 +170,11 @@ class Packing:
 
     def given_of(self, point: PointType) -> NDArray[np.float64]:
         """Read everything else that the compiled functions use."""
-        values = [np.ravel(_current(var, point)) for var in self.inputs]
-        return np.concatenate(values, dtype=np.float64) if values else np.zeros(0)
+        values = [_current(var, point) for var in self.inputs]
+        for var, value, shape in zip(self.inputs, values, self._given_shapes, strict=True):
+            _check_shape(str(var.name), value, shape)
+        flat = [np.ravel(value) for value in values]
+        return np.concatenate(flat, dtype=np.float64) if flat else np.zeros(0)
 
     def table_of(self, point: PointType) -> NDArray[np.float64]:
         """Read the records of a point, one a column; a copy."""
@@ -177,6 +182,7 @@ class Packing:
         row = 0
         for name, width in zip(self.records, self.widths, strict=True):
             value = point[name]
+            _check_shape(name, value, self._shapes[name])
             if value.ndim == 1:
                 table[row, : len(value)] = value
             else:
@@ -199,6 +205,15 @@ class Packing:
             new[name] = part.astype(old.dtype, copy=False)
             row += width
         return new
+
+
+def _check_shape(name: str, value: Any, shape: tuple[int, ...]) -> None:
+    """Refuse what has another shape than the compiled functions were made for."""
+    if np.shape(value) != shape:
+        raise ValueError(
+            f"{name!r} has the shape {np.shape(value)}, and had {shape} when this step was made. "
+            "Make a new step after pm.set_data changes a shape."
+        )
 
 
 def _current(var: Any, point: PointType) -> Any:

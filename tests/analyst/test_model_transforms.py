@@ -203,3 +203,14 @@ def test_a_chain_starts_from_records_that_agree_with_exact_totals():
         pm.set_data({"released": np.array([6, 4])})
         with pytest.raises(ValueError, match="cannot be those of 7 records of 'x'"):
             pmdp.RecordGibbs()
+
+
+def test_a_step_does_not_outlive_the_number_of_its_records():
+    with pm.Model() as model:
+        n = pm.Data("n", np.array(4))
+        x = pm.Normal("x", pm.Normal("mu", 0, 1), 1, shape=n)
+        pmdp.Privatized("s", x.sum(), pmdp.Laplace(scale=1), observed=1.0)
+        step = pmdp.RecordGibbs()
+        pm.set_data({"n": np.array(3)})
+        with pytest.raises(ValueError, match=r"'x' has the shape \(3,\), and had \(4,\)"):
+            step.step(model.initial_point())

@@ -168,3 +168,13 @@ def test_one_multivariate_draw_is_not_a_table():
         assert record_variables(model) == []
         with pytest.raises(ValueError, match="one record a row"):
             pmdp.RecordGibbs([x])
+
+
+def test_records_with_a_transform_of_their_own_are_refused():
+    with pm.Model() as model:
+        bounded = pm.distributions.transforms.Interval(0, 2)
+        x = pm.Normal("x", 1, 1, shape=3, transform=bounded)
+        pmdp.Privatized("s", x.sum(), LAPLACE, observed=1.0)
+    with pytest.raises(ValueError, match=r"'x' has a transform .* pm\.Truncated"):
+        pmdp.RecordGibbs(model=model)
+    assert "transform" in pmdp.explain(model).problems[0]

@@ -31,10 +31,11 @@ from pytensor.tensor.random import basic as rvs
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
-from pymc_dp.compat import make_initial_point_fn
+from pymc_dp.analyst.record_gibbs.places import arbitrary_points
 from pymc_dp.graph.packing import Packing
+from pymc_dp.graph.support import has_own_transform
 
-__all__ = ["MOST_NORMAL", "arbitrary_points", "conjugate_family", "possible_families"]
+__all__ = ["MOST_NORMAL", "conjugate_family", "possible_families"]
 
 #: parameters whose joint normal conditional is drawn at the most: its cost grows with the square
 MOST_NORMAL = 30
@@ -109,7 +110,7 @@ def conjugate_family(
     """
     transform = model.rvs_to_transforms.get(rv)
     plain = transform is None or isinstance(transform, _WHOLE_SUPPORT)
-    if not plain or not possible_families(rv):
+    if not plain or not has_own_transform(model, rv) or not possible_families(rv):
         return None
     if not all(_smooth_in(other, rv, model) for other in uses):
         return None
@@ -196,27 +197,6 @@ def _sign_of_positive(node: Any, rv: Any) -> bool:
         and node.inputs[0] is rv
         and "gamma" in possible_families(rv)
     )
-
-
-def arbitrary_points(model: pm.Model, point: PointType) -> list[PointType]:
-    """Draw points from the prior; parameters without one stay near where they are."""
-    seeds = (1, 2)
-    try:
-        draw = make_initial_point_fn(
-            model=model, default_strategy="prior", jitter_rvs=set(), return_transformed=True
-        )
-        return [draw(seed) for seed in seeds]
-    except NotImplementedError:
-        return [_near(point, np.random.default_rng(seed)) for seed in seeds]
-
-
-def _near(point: PointType, rng: np.random.Generator) -> PointType:
-    return {
-        name: value + rng.normal(size=np.shape(value))
-        if np.issubdtype(np.asarray(value).dtype, np.floating)
-        else value
-        for name, value in point.items()
-    }
 
 
 def has_form(

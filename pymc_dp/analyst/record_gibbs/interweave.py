@@ -50,6 +50,8 @@ FEW_PARAMETERS = 8
 MOST_UPDATES = 4
 #: the same where residuals are drawn, which takes long and is done once a round
 MOST_UPDATES_DRAWN = 6
+#: up to here every whole number is one in double precision
+LARGEST_COUNT = 2.0**53
 
 
 #: rules of the records that move, and the parameters they move with
@@ -239,9 +241,11 @@ class _Drawn:
     def moved(self, rv: Any, rule: Any, x: Any, old: Any, new: Any) -> Any:
         """Where records go that are at x, given old and new parameters."""
         if takes_uniform(rv):
-            return rule(
-                x, old, new, self.packing.columns(self.matrix, self.model.rvs_to_values[rv])
-            )
+            v = self.packing.columns(self.matrix, self.model.rvs_to_values[rv])
+            moved = rule(x, old, new, v)
+            # as an integer a greater one would be another number
+            self.log_density += pt.switch(pt.all(moved < LARGEST_COUNT), 0.0, -np.inf)
+            return moved
         if not isinstance(rule, DrawnRule):
             return rule(x, old, new)
         n, *rest = concrete_shape(rv)

@@ -13,11 +13,11 @@ from pymc.vartypes import continuous_types
 from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.record_gibbs.conjugate import (
     MOST_NORMAL,
-    arbitrary_points,
     conjugate_family,
     possible_families,
 )
 from pymc_dp.analyst.record_gibbs.conjugate_draws import make_conjugate_draw
+from pymc_dp.analyst.record_gibbs.places import arbitrary_points
 from pymc_dp.analyst.records import is_parent
 from pymc_dp.analyst.release import by_name
 from pymc_dp.compat import jit_function

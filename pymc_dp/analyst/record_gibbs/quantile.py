@@ -24,6 +24,8 @@ def _walk(u: float, x: float, cdf: float, pmf: float, a: float, b: float) -> flo
         pmf = above
         cdf += pmf
     while k > 0.0 and cdf - pmf >= u:
+        if not pmf > 1e-17 * cdf or k > 2.0**53:  # k - 1 may be k
+            return k
         cdf -= pmf
         pmf /= a + b / k
         k -= 1.0

@@ -22,6 +22,7 @@ from pymc_dp.analyst.regression.conjugate import NormalInverseGamma, NormalInver
 from pymc_dp.analyst.regression.priors import InverseWishartRV
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.intervals import ONCE
+from pymc_dp.graph.support import has_own_transform
 from pymc_dp.types import Array
 
 __all__ = [
@@ -109,7 +110,7 @@ def inverse_wishart(model: pm.Model, var: TensorVariable) -> tuple[float, Array]
     gamma = inverse_gamma(model, var)
     if gamma is not None:
         return 2 * gamma[0], np.array([[2 * gamma[1]]])
-    if var not in model.free_RVs or not isinstance(var.owner.op, InverseWishartRV):
+    if not _is_free(model, var) or not isinstance(var.owner.op, InverseWishartRV):
         return None
     df, scale = (constant(model, v) for v in var.owner.op.dist_params(var.owner))
     return None if df is None or scale is None else (float(df), scale)
@@ -117,7 +118,7 @@ def inverse_wishart(model: pm.Model, var: TensorVariable) -> tuple[float, Array]
 
 def inverse_gamma(model: pm.Model, var: TensorVariable) -> tuple[float, float] | None:
     """Return shape and rate of an inverse-gamma variable, where both are known."""
-    if var not in model.free_RVs or not isinstance(var.owner.op, InvGammaRV) or var.type.ndim:
+    if not _is_free(model, var) or not isinstance(var.owner.op, InvGammaRV) or var.type.ndim:
         return None
     shape, rate = (constant(model, v) for v in var.owner.op.dist_params(var.owner))
     return None if shape is None or rate is None else (float(shape), float(rate))
@@ -152,6 +153,11 @@ def constant(model: pm.Model, var: Any) -> Array | None:
     return np.asarray(var.eval(mode=ONCE), dtype=np.float64)
 
 
+def _is_free(model: pm.Model, var: TensorVariable) -> bool:
+    """Whether a variable is latent and no transform of its user's bounds it."""
+    return var in model.free_RVs and has_own_transform(model, var)
+
+
 def _normal_given(
     model: pm.Model, var: TensorVariable, parent: TensorVariable, values: list[Array], size: int
 ) -> list[tuple[Array, Array]] | None:
@@ -170,12 +176,8 @@ def _normal_given(
 
 
 def _is_normal(model: pm.Model, var: TensorVariable) -> bool:
-    """Whether a variable is normal on the whole line: a transform would restrict it."""
-    return (
-        var in model.free_RVs
-        and model.rvs_to_transforms.get(var) is None
-        and isinstance(var.owner.op, NormalRV | MvNormalRV)
-    )
+    """Whether a variable is normal on the whole line."""
+    return _is_free(model, var) and isinstance(var.owner.op, NormalRV | MvNormalRV)
 
 
 def _normal_moments(

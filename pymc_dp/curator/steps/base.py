@@ -19,7 +19,7 @@ from pymc_dp.accounting.budget import PrivacyBudget, spent_together
 from pymc_dp.accounting.door import Door, closed
 from pymc_dp.accounting.errors import ConfidentialDataWarning, PrivacyError
 from pymc_dp.curator.confidential import lengths_of_records
-from pymc_dp.curator.likelihood import SHAPE_ERRORS, is_public
+from pymc_dp.curator.likelihood import SHAPE_ERRORS, RecordLikelihood, is_public
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.types import Vector
 

@@ -184,10 +184,14 @@ def test_tables_interweave_together_where_they_share_most_parameters():
                 x = pm.Normal(f"x{i}", means[i], sd, shape=(n, 9))
                 pmdp.Privatized(f"s{i}", x.sum(axis=0), pmdp.Laplace(scale=9), observed=np.ones(9))
         blocks = record_blocks(model, record_variables(model))
-        return [[b.names for b in group] for group in together(model, blocks)]
+        return [[b.names for b in group] for group in together(model, blocks)], pmdp.explain(model)
 
-    assert groups(own=False) == [["'x0'", "'x1'"]]
-    assert groups(own=True) == [["'x0'"], ["'x1'"]]
+    found, explained = groups(own=False)
+    assert found == [["'x0'", "'x1'"]]
+    assert explained.interweaving == {"x0, x1": "interweaved with sd, mu"}
+    found, explained = groups(own=True)
+    assert found == [["'x0'"], ["'x1'"]]
+    assert list(explained.interweaving) == ["x0", "x1"]
 
 
 def plan_of(build):
@@ -334,6 +338,22 @@ def test_counts_with_a_wide_posterior():
         grid, stats.gamma.logpdf(grid, 3, scale=100), special.logsumexp(log_p, axis=1)
     )
     assert_same_distribution(values(draw(model), "rate"), exact.cdf)
+
+
+def test_counts_under_a_prior_whose_rates_overflow():
+    # the slice is as wide as the prior, and rates in it are beyond integers; false-alarm rate 1e-5
+    released, sd = 1.0, 30.0
+    with pm.Model() as model:
+        log_rate = pm.Normal("log_rate", 0, sd)
+        x = pm.Poisson("x", pt.exp(log_rate), shape=4)
+        pmdp.Privatized("s", x.sum(), pmdp.Laplace(scale=1), observed=released)
+    grid = np.linspace(-6 * sd, 6, 8001)
+    total = np.arange(60)
+    log_p = stats.poisson.logpmf(total, 4 * np.exp(grid[:, None])) - np.abs(released - total)
+    exact = oracles.posterior_from_likelihood(
+        grid, stats.norm.logpdf(grid, 0, sd), special.logsumexp(log_p, axis=1)
+    )
+    assert_same_distribution(values(draw(model), "log_rate"), exact.cdf)
 
 
 def test_learned_while_tuning_and_frozen_afterwards():

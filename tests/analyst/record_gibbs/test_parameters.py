@@ -128,12 +128,32 @@ def test_families_that_are_found(build, family):
             ),
             lambda n, t: pm.Normal(n, t[0], 1, shape=4),
         ),
+        # a transform that leaves out what a normal draw would reach
+        conditioned(
+            lambda n: pm.Normal(n, 0.5, 0.05, transform=pm.distributions.transforms.Interval(0, 1)),
+            lambda n, t: pm.Normal(n, t, 1, shape=4),
+        ),
+        # of a family as long as all records have the value that they nearly always have
+        conditioned(rate, lambda n, t: pm.Poisson(n, 0.001 * (1 + t), shape=2)),
+        conditioned(lambda n: pm.Beta(n, 50, 1), lambda n, t: pm.Bernoulli(n, 0.99 * t, shape=1)),
+        conditioned(
+            lambda n: pm.Dirichlet(n, [99, 1, 1]), lambda n, t: pm.Binomial(n, 2, t[0], shape=1)
+        ),
     ],
 )
 def test_what_is_not_of_a_family_is_slice_sampled(build):
     with pm.Model() as model:
         build()
     assert describe_updates(model, [model["theta"]]) == {"theta": "slice sampled"}
+
+
+def test_a_bounded_number_of_trials_keeps_its_family():
+    with pm.Model() as model:
+        p = pm.Beta("p", 2, 2)
+        trials = pm.Poisson("trials", 3, shape=4)
+        release(trials, pm.Binomial("x", trials, p, shape=4))
+    found = describe_updates(model, [model["p"]])
+    assert found == {"p": "drawn from its conditional (beta)"}
 
 
 def test_other_uses_of_a_parameter_count():

@@ -311,6 +311,13 @@ class TestConjugacy:
             assert normal_inverse_gamma(model, coef, sigma2) is None
         assert normal_inverse_gamma(model, conjugate, other) is None
 
+    def test_a_bounded_prior_is_not_conjugate(self):
+        bounded = pm.distributions.transforms.Interval(-1, 1)
+        with pm.Model() as model:
+            sigma2 = pm.InverseGamma("sigma2", 3, 2)
+            coef = pm.Normal("coef", 0, pm.math.sqrt(sigma2), shape=2, transform=bounded)
+        assert normal_inverse_gamma(model, coef, sigma2) is None
+
     def test_normal_inverse_wishart(self):
         psi = np.array([[2.0, 0.3], [0.3, 1.0]])
         with pm.Model() as model:
