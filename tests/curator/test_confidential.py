@@ -308,6 +308,17 @@ def test_records_of_the_model_in_context_are_refused_as_synthetic_ones():
                 pmdp.suggest(1, 1e-6, n=200, dim=2, synthetic=synthetic)
 
 
+def test_records_that_settings_were_computed_from_are_refused_afterwards():
+    x, labels = rng.normal(size=(300, 2)), rng.integers(0, 2, size=300)
+    taken = logistic(x, labels)
+    pmdp.suggest(1, 1e-6, n=300, dim=2, synthetic=taken)
+    settings = {"clip_logp": 1, "step_size": 1, "epsilon": 1, "delta": 1e-6}
+    for model in (taken, logistic(x[::-1].copy(), labels)):
+        with pytest.raises(pmdp.PrivacyError, match=r"were passed as synthetic="):
+            pmdp.DPPenalty(model=model, **settings)
+    pmdp.DPPenalty(model=taken, simulation=True, **settings)
+
+
 # --- arrays that functions and operations bring in -----------------------------------------------
 
 

@@ -14,7 +14,7 @@ from pymc_dp.compat import models_in_context
 from pymc_dp.curator.confidential import shared_records
 from pymc_dp.curator.likelihood import rebuilt, records_of
 from pymc_dp.curator.model import RecordModel
-from pymc_dp.curator.steps.base import curated_models
+from pymc_dp.curator.steps.base import curated_models, read_freely
 from pymc_dp.numerics.nuts_tuning import run_nuts
 from pymc_dp.types import Matrix, Vector
 
@@ -45,6 +45,7 @@ def refuse_confidential(synthetic: Sequence[pm.Model]) -> None:
                 "synthetic= has records of a confidential model, covariates or others, and "
                 "settings would depend on them: simulate all of its arrays, or take public ones."
             )
+    read_freely.update(synthetic)
 
 
 class SyntheticPosterior:

@@ -18,8 +18,8 @@ from pymc_dp.accounting.allowance import Allowance, PrivacySpent
 from pymc_dp.accounting.budget import PrivacyBudget, spent_together
 from pymc_dp.accounting.door import Door, closed
 from pymc_dp.accounting.errors import ConfidentialDataWarning, PrivacyError
-from pymc_dp.curator.confidential import lengths_of_records
-from pymc_dp.curator.likelihood import SHAPE_ERRORS, RecordLikelihood, is_public
+from pymc_dp.curator.confidential import lengths_of_records, shared_records
+from pymc_dp.curator.likelihood import SHAPE_ERRORS, RecordLikelihood, is_public, records_of
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.types import Vector
 
@@ -27,6 +27,9 @@ curated_models: weakref.WeakKeyDictionary[pm.Model, dict[str, PrivacyBudget]]
 curated_models = weakref.WeakKeyDictionary()
 """Models whose data is confidential because a curator's step was made for them, and the budgets of
 these steps by ledger."""
+
+read_freely: weakref.WeakSet[pm.Model] = weakref.WeakSet()
+"""Models whose records were taken for synthetic ones, and read without noise."""
 
 
 class CuratorStep(BlockedStep):
@@ -91,6 +94,8 @@ class CuratorStep(BlockedStep):
         self.others_checked, self._copied = False, False
         self._left_at: bytes | None = None
         self._door: Door | None = None
+        if not allowance.simulation:
+            _refuse_read_freely(self.likelihood)
         budgets = curated_models.setdefault(model, {})
         if allowance.budget is not None and not allowance.simulation:
             budgets[allowance.budget.ledger] = allowance.budget
@@ -189,6 +194,18 @@ def refuse_confidential_starts(model: pm.Model, starts: Mapping[Any, Any]) -> No
                 f"The starting value of {str(getattr(name, 'name', name))!r} is computed from "
                 "arrays that may be confidential, and would be published with the first draws: "
                 "write numbers that are known from elsewhere."
+            )
+
+
+def _refuse_read_freely(likelihood: RecordLikelihood) -> None:
+    """Refuse records that settings were computed from: these are not public then."""
+    for other in read_freely:
+        if shared_records(likelihood.data, likelihood.axes, *records_of(other)):
+            raise PrivacyError(
+                f"Records of {likelihood.names} were passed as synthetic=, to suggest or "
+                "suggest_hmc, and settings that were computed from them would be published: "
+                "simulate records for that. For a dry run on synthetic records write "
+                "simulation=True."
             )
 
 
