@@ -220,7 +220,7 @@ def times(dimensions=(2, 5, 10, 20, 50), sizes=(10, 1000, 1_000_000)):
                 step = pmdp.GibbsSS()
             nuts = step.nuts
             point |= dict(zip(nuts.variance_names, step.variances, strict=True))
-            theta, given = nuts.packing.theta_of(point), nuts.packing.given_of(point)
+            theta, given = nuts.layout.theta_of(point), nuts.layout.given_of(point)
             row["coherent: ms a gradient"] = milliseconds(
                 lambda at, f=nuts.density, g=given: f(at, g), theta, 20
             )

@@ -195,7 +195,7 @@ def explain(model: pm.Model | None = None) -> Explanation:
     return Explanation(
         records={str(rv.name): length_of(rv) for rv in records},
         releases=_explained_releases(model, blocks),
-        other_terms={block.names: list(block.terms) for block in blocks if block.terms},
+        other_terms={block.names: list(block.factors) for block in blocks if block.factors},
         steps={str(rv.name): step.__name__ for rv, step in step_of.items()},
         updates=describe_updates(model, own),
         interweaving={

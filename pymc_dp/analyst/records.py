@@ -13,11 +13,11 @@ from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.analyst.factors import per_record_factor, variable_factor
 from pymc_dp.analyst.release import PrivatizedRV, Release, by_name, releases
-from pymc_dp.analyst.terms import per_record_term, variable_term
 from pymc_dp.graph.additivity import Additive, NotAdditiveError, PerRecord, direct_inputs, form_of
 from pymc_dp.graph.intervals import ONCE
-from pymc_dp.graph.support import has_own_transform
+from pymc_dp.graph.support import has_whole_support
 from pymc_dp.mechanisms import Gaussian, Mechanism
 
 __all__ = [
@@ -51,7 +51,7 @@ class RecordBlock:
         what the mechanism computes of it.
     contributions : list of TensorVariable
         What each record adds to these totals, of shape (n, *total.shape).
-    terms : dict
+    factors : dict
         Other parts of the model's log-density that depend on the records, by name: one number a
         record, of shape (n,).
     """
@@ -60,7 +60,7 @@ class RecordBlock:
     releases: list[Release]
     totals: list[TensorVariable]
     contributions: list[TensorVariable]
-    terms: dict[str, TensorVariable]
+    factors: dict[str, TensorVariable]
 
     @property
     def names(self) -> str:
@@ -239,16 +239,16 @@ def _block(model: pm.Model, records: list[TensorVariable]) -> RecordBlock:
             found.totals.append(totals)
             found.contributions.append(form.contributions)
         else:
-            found.terms[release.name] = variable_term(model, release.rv, records)
+            found.factors[release.name] = variable_factor(model, release.rv, records)
     for rv in others:
         uses = set(direct_inputs(rv.owner.inputs, model.basic_RVs)) & set(records)
         if uses and not isinstance(rv.owner.op, PrivatizedRV):
-            found.terms[str(rv.name)] = variable_term(model, rv, records)
+            found.factors[str(rv.name)] = variable_factor(model, rv, records)
     for potential in by_name(model.potentials):
         if set(direct_inputs([potential], model.basic_RVs)) & set(records):
             name = str(potential.name)
-            found.terms[name] = per_record_term(name, potential, records, others)
-    if not found.releases and not found.terms:
+            found.factors[name] = per_record_factor(name, potential, records, others)
+    if not found.releases and not found.factors:
         raise ValueError(
             f"No release reaches {names}. Declare one with pmdp.Privatized(name, statistic, "
             f"mechanism, observed=...), its statistic a sum over the first axis of {names}."
@@ -294,7 +294,7 @@ def _check_independent_rows(records: list[TensorVariable], others: list[TensorVa
 def _check_transforms(model: pm.Model, records: list[TensorVariable]) -> None:
     """Refuse records that may not have every value which their distribution draws."""
     for rv in records:
-        if not has_own_transform(model, rv):
+        if not has_whole_support(model, rv):
             raise ValueError(
                 f"{rv.name!r} has a transform of your own, which may leave out values that its "
                 f"distribution proposes. Drop transform= where {rv.name!r} is declared; where "

@@ -10,7 +10,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.compat import default_transform_rules
 
-__all__ = ["has_own_transform", "small_support"]
+__all__ = ["has_whole_support", "small_support"]
 
 
 def small_support(rv: TensorVariable) -> range | None:
@@ -23,7 +23,7 @@ def small_support(rv: TensorVariable) -> range | None:
     return None
 
 
-def has_own_transform(model: pm.Model, rv: Any) -> bool:
+def has_whole_support(model: pm.Model, rv: Any) -> bool:
     """Whether a variable may have every value of its distribution.
 
     A transform that its user gave it (``transform=``) may leave a part of them out.

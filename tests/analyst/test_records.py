@@ -15,7 +15,7 @@ LAPLACE = pmdp.Laplace(scale=1)
 
 def blocks_of(model):
     return [
-        ([rv.name for rv in block.records], [r.name for r in block.releases], sorted(block.terms))
+        ([rv.name for rv in block.records], [r.name for r in block.releases], sorted(block.factors))
         for block in record_blocks(model, record_variables(model))
     ]
 

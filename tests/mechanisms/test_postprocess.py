@@ -9,7 +9,7 @@ from pytensor.tensor.random.type import random_generator_type
 from scipy import integrate, stats
 
 import pymc_dp as pmdp
-from pymc_dp.analyst.record_gibbs.compiled_block import _density_key
+from pymc_dp.analyst.record_gibbs.compiled_records import _density_key
 from tests.mechanisms.chi_square import assert_follows, evaluate
 
 GRID = [

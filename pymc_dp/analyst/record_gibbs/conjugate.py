@@ -32,8 +32,8 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_dp.analyst.record_gibbs.places import arbitrary_points
-from pymc_dp.graph.packing import Packing
-from pymc_dp.graph.support import has_own_transform
+from pymc_dp.graph.layout import PointLayout
+from pymc_dp.graph.support import has_whole_support
 
 __all__ = ["MOST_NORMAL", "conjugate_family", "possible_families"]
 
@@ -80,7 +80,7 @@ def conjugate_family(
     model: pm.Model,
     rv: Any,
     uses: Sequence[Any],
-    packing: Packing,
+    layout: PointLayout,
     point: PointType,
     places: Sequence[PointType] | None = None,
 ) -> tuple[str, tuple[Callable[..., Any], ...]] | None:
@@ -94,7 +94,7 @@ def conjugate_family(
         A parameter.
     uses : sequence
         Variables and potentials whose log-density uses it.
-    packing : Packing
+    layout : PointLayout
         Of the block in which it moves.
     point : dict
         A point of the model.
@@ -110,7 +110,7 @@ def conjugate_family(
     """
     transform = model.rvs_to_transforms.get(rv)
     plain = transform is None or isinstance(transform, _WHOLE_SUPPORT)
-    if not plain or not has_own_transform(model, rv) or not possible_families(rv):
+    if not plain or not has_whole_support(model, rv) or not possible_families(rv):
         return None
     if not all(_smooth_in(other, rv, model) for other in uses):
         return None
@@ -127,16 +127,16 @@ def conjugate_family(
     given = {rv: natural, **values}
     total = graph_replace([sum(terms[1:], terms[0])], given, strict=False)[0]
     slope = pt.grad(total, x, disconnected_inputs="ignore")
-    inputs = [packing.theta, packing.given, packing.table]
-    [slope] = packing.packed(model.replace_rvs_by_values([slope]), keep=[x])
-    gradient = packing.compiled([x, *inputs], [slope])
+    inputs = [layout.theta, layout.given, layout.table]
+    [slope] = layout.on_arrays(model.replace_rvs_by_values([slope]), keep=[x])
+    gradient = layout.compiled([x, *inputs], [slope])
     functions: tuple[Any, ...] = (gradient,)
     if transform is not None:
         forward = transform.forward(natural, *rv.owner.inputs).ravel()
-        [forward] = packing.packed(model.replace_rvs_by_values([forward]), keep=[x])
-        functions = (gradient, packing.compiled([x, *inputs[:2]], [forward]))
+        [forward] = layout.on_arrays(model.replace_rvs_by_values([forward]), keep=[x])
+        functions = (gradient, layout.compiled([x, *inputs[:2]], [forward]))
     places = arbitrary_points(model, point) if places is None else places
-    arrays = [[p.theta_of(at), p.given_of(at), p.table_of(at)] for p in [packing] for at in places]
+    arrays = [[p.theta_of(at), p.given_of(at), p.table_of(at)] for p in [layout] for at in places]
     for family in possible_families(rv):
         if all(has_form(family, gradient, tuple(shape), given) for given in arrays):
             return family, functions

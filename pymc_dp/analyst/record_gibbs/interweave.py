@@ -34,7 +34,7 @@ from pymc_dp.analyst.records import RecordBlock, parents_first, record_variables
 from pymc_dp.analyst.release import by_name
 from pymc_dp.compat import jit_function
 from pymc_dp.graph.additivity import direct_inputs
-from pymc_dp.graph.packing import Packing
+from pymc_dp.graph.layout import PointLayout
 from pymc_dp.numerics.compiled import graph_key
 from pymc_dp.numerics.rounds import Part
 from pymc_dp.numerics.slice import make_interweaving
@@ -143,15 +143,13 @@ def together(model: pm.Model, blocks: Sequence[RecordBlock]) -> list[list[Record
 class Interweaving:
     """A move of parameters with the records' residuals kept, compiled."""
 
-    def __init__(self, model: pm.Model, plan: Plan, packing: Packing) -> None:
+    def __init__(self, model: pm.Model, plan: Plan, layout: PointLayout) -> None:
         rules, parameters = plan
         values = model.rvs_to_values
-        proposal = packing.theta.type("proposal")
-        drawn = _Drawn(model, rules, packing)
+        proposal = layout.theta.type("proposal")
+        drawn = _Drawn(model, rules, layout)
         #: every value that moves, and where it goes
-        goes_to: dict[Any, Any] = {
-            values[p]: packing.piece(proposal, values[p]) for p in parameters
-        }
+        goes_to: dict[Any, Any] = {values[p]: layout.piece(proposal, values[p]) for p in parameters}
         #: the same for expressions of them: a simplex' way to its values and back takes long
         at_once: dict[Any, Any] = {}
         for rv, rule in rules.items():
@@ -176,21 +174,21 @@ class Interweaving:
             log_density, *found = _merged([log_density, *at_once])
             at_once = dict(zip(found, at_once.values(), strict=True))
         after = clone_replace(log_density, {**goes_to, **at_once}, rebuild_strict=False)
-        records = [values[rv] for rv in packing.record_variables]
-        table = packing.whole([goes_to.get(value, value) for value in records])
-        state = [packing.theta, packing.given, packing.table]
+        records = [values[rv] for rv in layout.record_variables]
+        table = layout.whole([goes_to.get(value, value) for value in records])
+        state = [layout.theta, layout.given, layout.table]
         inputs = [proposal, *state, drawn.matrix]
-        graphs = packing.packed([after + drawn.log_density, table], keep=[proposal, drawn.matrix])
-        self.density, self.moved = (packing.compiled(inputs, [graph]) for graph in graphs)
+        graphs = layout.on_arrays([after + drawn.log_density, table], keep=[proposal, drawn.matrix])
+        self.density, self.moved = (layout.compiled(inputs, [graph]) for graph in graphs)
         #: draws what residuals have that is random given parameters and records
         self.draw: Any = None
         if drawn.rows:
             rng = random_generator_type("rng")
             graph = pt.concatenate(drawn.rows, axis=0)
-            graphs = packing.packed(draw_with(rng, [graph], list(rules)), keep=[rng])
-            self.draw = packing.compiled(state, graphs, rng)
+            graphs = layout.on_arrays(draw_with(rng, [graph], list(rules)), keep=[rng])
+            self.draw = layout.compiled(state, graphs, rng)
         self.uniform = any(takes_uniform(rv) for rv in rules)
-        where = [packing.parameters.ends(str(values[p].name)) for p in parameters]
+        where = [layout.parameters.ends(str(values[p].name)) for p in parameters]
         self.which = np.concatenate([np.arange(*ends) for ends in where])
         several = MOST_UPDATES if self.draw is None else MOST_UPDATES_DRAWN
         self.times = 1 if self.uniform or self.which.size == 1 else several
@@ -220,8 +218,8 @@ def _merged(graphs: Sequence[Any]) -> list[Any]:
 class _Drawn:
     """What residuals have that is random given parameters and records: rows of a matrix."""
 
-    def __init__(self, model: pm.Model, rules: dict[Any, AnyRule], packing: Packing) -> None:
-        self.model, self.packing = model, packing
+    def __init__(self, model: pm.Model, rules: dict[Any, AnyRule], layout: PointLayout) -> None:
+        self.model, self.layout = model, layout
         self.matrix = pt.dmatrix("drawn")
         #: graphs that draw its rows
         self.rows: list[Any] = []
@@ -229,7 +227,7 @@ class _Drawn:
         #: log-density of residuals at the new parameters, where it depends on these
         self.log_density: Any = pt.zeros(())
         if any(takes_uniform(rv) for rv in rules):
-            shape = packing.table.type.shape
+            shape = layout.table.type.shape
             self._add(draw_from(pt.random.uniform, size=shape), shape[0])
 
     def _add(self, rows: Any, number: int) -> Any:
@@ -241,7 +239,7 @@ class _Drawn:
     def moved(self, rv: Any, rule: Any, x: Any, old: Any, new: Any) -> Any:
         """Where records go that are at x, given old and new parameters."""
         if takes_uniform(rv):
-            v = self.packing.columns(self.matrix, self.model.rvs_to_values[rv])
+            v = self.layout.columns(self.matrix, self.model.rvs_to_values[rv])
             moved = rule(x, old, new, v)
             # as an integer a greater one would be another number
             self.log_density += pt.switch(pt.all(moved < LARGEST_COUNT), 0.0, -np.inf)
@@ -251,7 +249,7 @@ class _Drawn:
         n, *rest = concrete_shape(rv)
         kept = []
         for residual in rule.residuals(x, old):
-            rows = self.packing.padded(self.packing.rows([residual]), n)
+            rows = self.layout.padded(self.layout.rows([residual]), n)
             kept.append(self._add(rows, int(np.prod(rest)))[:, :n].T.reshape((n, *rest)))
         moved, log_density = rule.moved(kept, new)
         self.log_density += log_density

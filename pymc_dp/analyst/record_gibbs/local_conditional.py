@@ -36,13 +36,13 @@ def draw_local_conditional(block: RecordBlock) -> TensorVariable | None:
         None where there are no such terms, or the block is not one vector of records with few
         possible values: then the records are proposed from the model and accept or reject.
     """
-    if not block.terms or len(block.records) != 1:
+    if not block.factors or len(block.records) != 1:
         return None
     record: Any = block.records[0]
     support = small_support(record)
     if support is None or record.type.ndim != 1 or len(support) > MOST_VALUES:
         return None
-    terms: Any = sum(term.astype("float64") for term in block.terms.values())
+    terms: Any = sum(term.astype("float64") for term in block.factors.values())
     columns = []
     for value in support:
         everywhere = pt.full((length_of(record),), value, dtype=record.dtype)

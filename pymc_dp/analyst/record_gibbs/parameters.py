@@ -22,7 +22,7 @@ from pymc_dp.analyst.records import is_parent
 from pymc_dp.analyst.release import by_name
 from pymc_dp.compat import jit_function
 from pymc_dp.graph.additivity import direct_inputs
-from pymc_dp.graph.packing import Packing
+from pymc_dp.graph.layout import PointLayout
 from pymc_dp.numerics.compiled import graph_key
 from pymc_dp.numerics.rounds import Part
 from pymc_dp.numerics.slice import make_slice
@@ -55,8 +55,8 @@ def describe_updates(model: pm.Model, parameters: Sequence[Any]) -> dict[str, st
     places = arbitrary_points(model, point) if parameters else []
     described = {}
     for rv in parameters:
-        packing = Packing(model, [rv], [], point, {"mode": "FAST_COMPILE"})
-        found = conjugate_family(model, rv, children(model, rv), packing, point, places)
+        layout = PointLayout(model, [rv], [], point, {"mode": "FAST_COMPILE"})
+        found = conjugate_family(model, rv, children(model, rv), layout, point, places)
         how = "slice sampled" if found is None else f"drawn from its conditional ({found[0]})"
         described[str(rv.name)] = how
     return described
@@ -106,16 +106,16 @@ class ParameterUpdate:
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, model: pm.Model, rv: Any, packing: Packing, point: Any) -> ParameterUpdate:
+    def of(cls, model: pm.Model, rv: Any, layout: PointLayout, point: Any) -> ParameterUpdate:
         """Find the update of a parameter and compile what it needs."""
-        start, stop = packing.parameters.ends(str(model.rvs_to_values[rv].name))
+        start, stop = layout.parameters.ends(str(model.rvs_to_values[rv].name))
         uses = children(model, rv)
-        found = conjugate_family(model, rv, uses, packing, point)
+        found = conjugate_family(model, rv, uses, layout, point)
         if found is not None:
             family, functions = found
             return cls(family, functions, (start, stop), tuple(int(n) for n in rv.shape.eval()))
-        logp = packing.packed([model.logp(vars=[rv, *uses])])
-        density = packing.compiled([packing.theta, packing.given, packing.table], logp)
+        logp = layout.on_arrays([model.logp(vars=[rv, *uses])])
+        density = layout.compiled([layout.theta, layout.given, layout.table], logp)
         return cls(None, (density,), (start, stop), (stop - start,))
 
     def key(self) -> str | None:

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from pymc.blocking import PointType
 
 from pymc_dp.analyst.invariants import ExactTotals
-from pymc_dp.analyst.record_gibbs.compiled_block import CompiledBlock
+from pymc_dp.analyst.record_gibbs.compiled_records import CompiledRecords
 from pymc_dp.analyst.record_gibbs.interweave import Interweaving, interweaving_plan
 from pymc_dp.analyst.record_gibbs.parameters import ParameterUpdate
 from pymc_dp.analyst.records import RecordBlock
 from pymc_dp.compat import DataClassState, NumbaPerformanceWarning, dataclass_state
-from pymc_dp.graph.packing import Packing
+from pymc_dp.graph.layout import PointLayout
 from pymc_dp.numerics.compiled import joined_key
 from pymc_dp.numerics.rounds import Arrays, Part, Place, make_rounds
 
@@ -38,7 +38,7 @@ MOST_DRAWS, MOST_ENTRIES = 16, 20_000
 
 @dataclass_state
 class Tuning(DataClassState):
-    """What a block's moves learn while tuning, and where they are. See ``kernels.arrays``."""
+    """What a block's moves learn while tuning, and where they are. See ``numerics.rounds``."""
 
     width: NDArray[np.float64]
     mean: NDArray[np.float64]
@@ -102,22 +102,22 @@ class Rounds:
                 "slowly: look at R-hat and the effective sample size.",
                 plan,
             )
-        along = [] if isinstance(plan, str) else [p for p in plan[1] if p not in parameters]
+        carried = [] if isinstance(plan, str) else [p for p in plan[1] if p not in parameters]
         records = [rv for block in blocks for rv in block.records]
         numba = {**compile_kwargs, "mode": "NUMBA"}  # whose functions can be joined
-        self.packing = Packing(model, [*parameters, *along], records, point, numba)
-        self.tables = [CompiledBlock(model, block, self.packing) for block in blocks]
-        self.updates = [ParameterUpdate.of(model, p, self.packing, point) for p in parameters]
+        self.layout = PointLayout(model, [*parameters, *carried], records, point, numba)
+        self.tables = [CompiledRecords(model, block, self.layout) for block in blocks]
+        self.updates = [ParameterUpdate.of(model, p, self.layout, point) for p in parameters]
         self.interweaving = (
-            None if isinstance(plan, str) else Interweaving(model, plan, self.packing)
+            None if isinstance(plan, str) else Interweaving(model, plan, self.layout)
         )
         #: totals without noise, with which a chain's first records are made to agree
         self.exact = [ExactTotals.of(model, block) for block in blocks]
-        self.reaches = self._reaches(along)
-        many = self.packing.table.type.shape[1] >= FEW_RECORDS
+        self.reaches = self._reaches(carried)
+        many = self.layout.table.type.shape[1] >= FEW_RECORDS
         #: in how many rounds the records are swept once
         self.every = SWEEP_EVERY if self.reaches and many else 1
-        entries = int(np.prod(self.packing.table.type.shape))
+        entries = int(np.prod(self.layout.table.type.shape))
         self._most_at_once = int(np.clip(MOST_ENTRIES // max(entries, 1), 1, MOST_DRAWS))
         self.forget()
         with warnings.catch_warnings():  # advice on code that PyTensor wrote
@@ -145,14 +145,14 @@ class Rounds:
             for i, table in enumerate(self.tables)
         ]
 
-    def _reaches(self, along: Sequence[Any]) -> bool:
+    def _reaches(self, carried: Sequence[Any]) -> bool:
         """Whether parameters and interweaving move all that is known of the records.
 
         They then get anywhere by themselves, and sweeps only refresh the residuals. Not so where
         other steps move some of the parameters or the model has other terms of the records, and
         of no use where drawn residuals cost more than a sweep.
         """
-        if self.interweaving is None or along:
+        if self.interweaving is None or carried:
             return False
         components = sum(int(np.prod(s)) for table in self.tables for s in table.shapes)
         weighted = any(table.weighted for table in self.tables)
@@ -172,7 +172,7 @@ class Rounds:
     def start_tuning(self) -> Tuning:
         """Begin a chain, before which nothing is known."""
         walking = 0 if self.interweaving is None else self.interweaving.which.size
-        return Tuning.start(walking, self.packing.size, len(self.tables))
+        return Tuning.start(walking, self.layout.size, len(self.tables))
 
     def forget(self) -> None:
         """Drop what is known of the current records and of the release."""
@@ -203,7 +203,7 @@ class Rounds:
             self._ahead = _Ahead.room(self._at_once, arrays, tune)
             self.run(rng, tune, times, self.every, *self._ahead.arrays, *arrays)
         theta, table, tuning.report[:] = self._ahead.next()
-        new = self.packing.point_of(point, theta, table)
+        new = self.layout.point_of(point, theta, table)
         self.last = dict(new)  # the caller may change the other
         return new
 
@@ -211,13 +211,13 @@ class Rounds:
         """Return where to start a chain: at records that agree with exact totals."""
         for table, exact in zip(self.tables, self.exact, strict=True):
             if exact is not None:
-                released = table.released(self.packing.given_of(point))
+                released = table.released(self.layout.given_of(point))
                 point = exact.start(point, released[table.release_names.index(exact.name)])
         return point
 
     def _arrays(self, point: PointType, tuning: Tuning) -> Arrays:
         """Lay a point out for the kernel."""
-        pack = self.packing
+        pack = self.layout
         given = pack.given_of(point)
         if self.components is None or any(table.free_release for table in self.tables):
             parts = [(t.released_values(given), t.noise, t.kind) for t in self.tables]
@@ -236,7 +236,7 @@ class Rounds:
             for name, value in self.last.items()
             if point[name] is not value and not np.array_equal(point[name], value)
         ]
-        if both := [name for name in moved if name in self.packing.records]:
+        if both := [name for name in moved if name in self.layout.records]:
             raise ValueError(
                 f"{both[0]!r} is moved by RecordGibbs and by another step of the same run. "
                 "Leave it to one of them: take it out of the other step's variables."

@@ -16,7 +16,7 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_dp.analyst.assignment import model_of
-from pymc_dp.analyst.record_gibbs.compiled_block import CompiledBlock, check_block
+from pymc_dp.analyst.record_gibbs.compiled_records import CompiledRecords, check_records
 from pymc_dp.analyst.record_gibbs.interweave import together
 from pymc_dp.analyst.record_gibbs.parameters import takes
 from pymc_dp.analyst.record_gibbs.rounds import Rounds, Tuning
@@ -160,11 +160,11 @@ class RecordGibbs(BlockedStep):
         records, _ = _resolve(vars, model)
         blocks = record_blocks(model, records)
         for block in blocks:
-            check_block(model, block)
+            check_records(model, block)
         return blocks
 
     @staticmethod
-    def _check(compiled: CompiledBlock, block: RecordBlock, point: PointType) -> None:
+    def _check(compiled: CompiledRecords, block: RecordBlock, point: PointType) -> None:
         """Guard against a rule for an operation that does not hold: far above rounding."""
         if compiled.deviation(point, np.random.default_rng(0)) > 1e-6:
             raise NotAdditiveError(

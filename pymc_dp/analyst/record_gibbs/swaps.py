@@ -8,13 +8,13 @@ from typing import Any
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.analyst.factors import own_log_density
 from pymc_dp.analyst.record_gibbs.swap_sweep import make_swap_move
 from pymc_dp.analyst.records import RecordBlock
 from pymc_dp.analyst.release import Release
-from pymc_dp.analyst.terms import own_log_density
 from pymc_dp.compat import jit_function
 from pymc_dp.graph.additivity import direct_inputs
-from pymc_dp.graph.packing import Packing
+from pymc_dp.graph.layout import PointLayout
 from pymc_dp.mechanisms.exact import Exact
 from pymc_dp.numerics.rounds import Part, Place
 
@@ -31,17 +31,17 @@ class Swaps:
     """
 
     def __init__(
-        self, model: pm.Model, block: RecordBlock, columns: TensorVariable, packing: Packing
+        self, model: pm.Model, block: RecordBlock, columns: TensorVariable, layout: PointLayout
     ) -> None:
         exact = self.check(block)
         [swapped] = direct_inputs([exact.statistic], block.records)
-        self.rows = packing.rows_of(str(model.rvs_to_values[swapped].name))
+        self.rows = layout.rows_of(str(model.rvs_to_values[swapped].name))
         graphs = model.replace_rvs_by_values(
-            [columns, own_log_density(model, block.records, block.terms.values())]
+            [columns, own_log_density(model, block.records, block.factors.values())]
         )
-        self.evaluate = packing.compiled(
-            [packing.theta, packing.given, packing.table],
-            packing.packed([g.astype("float64") for g in graphs]),
+        self.evaluate = layout.compiled(
+            [layout.theta, layout.given, layout.table],
+            layout.on_arrays([g.astype("float64") for g in graphs]),
         )
 
     @staticmethod

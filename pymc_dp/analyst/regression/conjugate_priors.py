@@ -22,7 +22,7 @@ from pymc_dp.analyst.regression.conjugate import NormalInverseGamma, NormalInver
 from pymc_dp.analyst.regression.priors import InverseWishartRV
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.intervals import ONCE
-from pymc_dp.graph.support import has_own_transform
+from pymc_dp.graph.support import has_whole_support
 from pymc_dp.types import Array
 
 __all__ = [
@@ -155,7 +155,7 @@ def constant(model: pm.Model, var: Any) -> Array | None:
 
 def _is_free(model: pm.Model, var: TensorVariable) -> bool:
     """Whether a variable is latent and no transform of its user's bounds it."""
-    return var in model.free_RVs and has_own_transform(model, var)
+    return var in model.free_RVs and has_whole_support(model, var)
 
 
 def _normal_given(

@@ -220,17 +220,17 @@ def _check_positive(sigma2: TensorVariable) -> None:
 
 
 def smoothed(mechanism: Mechanism, statistic: TensorVariable, model: pm.Model) -> Mechanism:
-    """Return the continuous kin of integer noise, where it was added to regression statistics.
+    """Return the continuous form of integer noise, where it was added to regression statistics.
 
     Sums of integers are then modelled as continuous, and as a function of the sum the density of
     integer noise is that of the continuous one with the same parameter.
     """
-    kin = {DiscreteLaplace: Laplace, DiscreteGaussian: Gaussian}.get(type(mechanism))
+    continuous = {DiscreteLaplace: Laplace, DiscreteGaussian: Gaussian}.get(type(mechanism))
     latent = (RegressionStatisticsRV, GramRV, CrossProductRV)
     reached = direct_inputs([statistic], model.basic_RVs)
-    if kin is None or not any(isinstance(rv.owner.op, latent) for rv in reached):
+    if continuous is None or not any(isinstance(rv.owner.op, latent) for rv in reached):
         return mechanism
-    return kin(mechanism.noise)
+    return continuous(mechanism.noise)
 
 
 def released_statistics(statistic: TensorVariable, model: pm.Model) -> list[TensorVariable]:

@@ -19,7 +19,7 @@ from pymc_dp.analyst.record_gibbs.gamma_residuals import (
 from pymc_dp.analyst.record_gibbs.interweave import Interweaving, interweaving_plan, together
 from pymc_dp.analyst.record_gibbs.residuals import rule_for
 from pymc_dp.analyst.records import record_blocks, record_variables
-from pymc_dp.graph.packing import Packing
+from pymc_dp.graph.layout import PointLayout
 from tests import oracles
 from tests.checks import assert_same_distribution
 from tests.sampling import draw, fewest_effective, values
@@ -235,16 +235,16 @@ def test_moves_keep_residuals_in_a_model():
     [block] = record_blocks(model, record_variables(model))
     plan = interweaving_plan(model, block)
     point = model.initial_point()
-    packing = Packing(model, plan[1], block.records, point, {})
+    layout = PointLayout(model, plan[1], block.records, point, {})
     rng = np.random.default_rng(1)
     for name in ("x_log__", "y"):
         point[name] = rng.normal(size=4)
-    theta, given, table = (f(point) for f in (packing.theta_of, packing.given_of, packing.table_of))
+    theta, given, table = (f(point) for f in (layout.theta_of, layout.given_of, layout.table_of))
     proposal = theta + rng.normal(size=2)
-    move = Interweaving(model, plan, packing)
+    move = Interweaving(model, plan, layout)
     [density] = move.density(proposal, theta, given, table, table)
     [moved] = move.moved(proposal, theta, given, table, table)
-    after = packing.point_of(point, proposal, moved)
+    after = layout.point_of(point, proposal, moved)
 
     def residuals(p):
         sd, x = np.exp(p["sd_log__"]), np.exp(p["x_log__"])

@@ -17,7 +17,7 @@ from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import LatentStatisti
 from pymc_dp.analyst.regression.gibbs_ss.reflections import draw_reflection
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.intervals import ONCE
-from pymc_dp.graph.packing import Packing
+from pymc_dp.graph.layout import PointLayout
 from pymc_dp.types import Array
 
 __all__ = ["CoefficientReflections", "reflections_of"]
@@ -47,7 +47,7 @@ class CoefficientReflections:
         Parameters in which they are affine.
     latents : list of LatentStatistics
         The statistics of these coefficients; moments of x are pooled over them.
-    packing : Packing
+    layout : PointLayout
         Where parameters lie in theta.
     """
 
@@ -57,26 +57,26 @@ class CoefficientReflections:
         coef: TensorVariable,
         moved: Sequence[TensorVariable],
         latents: Sequence[LatentStatistics],
-        packing: Packing,
+        layout: PointLayout,
     ) -> None:
         self.offers = _OFFERS[latents[0].layout.intercept]
         self.direct = list(moved) == [coef]
         names = [str(model.rvs_to_values[rv].name) for rv in moved]
-        layout = packing.parameters
-        self.places = np.concatenate([np.arange(*layout.ends(name)) for name in names])
+        vector = layout.parameters
+        self.places = np.concatenate([np.arange(*vector.ends(name)) for name in names])
         whole = pt.concatenate([rv.ravel() for rv in moved])
         gradients = [_gradients(coef[i], moved) for i in range(latents[0].layout.n_features)]
         outputs = [whole, coef, pt.stack(gradients), pooled_moments(latents)]
-        inputs = [packing.theta, packing.given]
-        packed = packing.packed(model.replace_rvs_by_values(outputs))
-        self.read = packing.compiled(inputs, packed)
+        inputs = [layout.theta, layout.given]
+        packed = layout.on_arrays(model.replace_rvs_by_values(outputs))
+        self.read = layout.compiled(inputs, packed)
         self.write = None
         if any(model.rvs_to_transforms[rv] is not None for rv in moved):
             drawn = pt.vector("drawn", shape=(len(self.places),), dtype="float64")
-            pieces = _pieces(drawn, [layout.shapes[name] for name in names])
+            pieces = _pieces(drawn, [vector.shapes[name] for name in names])
             outputs = _to_values(model, moved, pieces)
-            packed = packing.packed(outputs, keep=[drawn])
-            self.write = packing.compiled([drawn, *inputs], packed)
+            packed = layout.on_arrays(outputs, keep=[drawn])
+            self.write = layout.compiled([drawn, *inputs], packed)
 
     def move(
         self,
@@ -149,7 +149,7 @@ def reflections_of(
     model: pm.Model,
     parameters: Sequence[TensorVariable],
     latents: Sequence[LatentStatistics],
-    packing: Packing,
+    layout: PointLayout,
     point: Any,
 ) -> list[CoefficientReflections]:
     """Find the coefficients that can be reflected, and by which parameters."""
@@ -160,7 +160,7 @@ def reflections_of(
     for coef, own in users.items():
         moved = _affine_parameters(model, coef, own, users, parameters, point)
         if moved:
-            found.append(CoefficientReflections(model, coef, moved, own, packing))
+            found.append(CoefficientReflections(model, coef, moved, own, layout))
     return found
 
 

@@ -17,7 +17,7 @@ from pymc_dp.analyst.regression.gibbs_ss.coefficient_reflections import reflecti
 from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import LatentStatistics
 from pymc_dp.analyst.release import by_name
 from pymc_dp.compat import DataClassState, WithSamplingState, dataclass_state
-from pymc_dp.graph.packing import Packing
+from pymc_dp.graph.layout import PointLayout
 from pymc_dp.numerics.nuts import ACCEPT, DIVERGING, DOUBLINGS, LEAPS, LOG_DENSITY
 from pymc_dp.numerics.nuts_tuning import NUTSTuning, compiled_nuts
 from pymc_dp.types import Array
@@ -88,15 +88,15 @@ class ParameterNUTS(WithSamplingState):
         own = [v for v in reached if v not in skipped and not set(ancestors([v])) & skipped]
         cost = model.logp(vars=own) + sum(model.replace_rvs_by_values(likelihood))
         numba = {**(compile_kwargs or {}), "mode": "NUMBA"}  # whose functions can be joined
-        self.packing = Packing(model, parameters, [], point, numba)
-        [log_density] = self.packing.packed([cost])
-        inputs = [self.packing.theta, self.packing.given]
-        gradient: Any = pt.grad(log_density, self.packing.theta)
-        self.density = self.packing.compiled(inputs, [log_density, gradient])
+        self.layout = PointLayout(model, parameters, [], point, numba)
+        [log_density] = self.layout.on_arrays([cost])
+        inputs = [self.layout.theta, self.layout.given]
+        gradient: Any = pt.grad(log_density, self.layout.theta)
+        self.density = self.layout.compiled(inputs, [log_density, gradient])
         self.reflections = (
-            reflections_of(model, parameters, latents, self.packing, point) if collapsed else []
+            reflections_of(model, parameters, latents, self.layout, point) if collapsed else []
         )
-        self.tuning = NUTSTuning.start(self.packing.size, 0)
+        self.tuning = NUTSTuning.start(self.layout.size, 0)
 
     @cached_property
     def run(self) -> Callable[..., None]:
@@ -111,7 +111,7 @@ class ParameterNUTS(WithSamplingState):
     ) -> tuple[PointType, dict[str, Any]]:
         """Move the parameters once."""
         full = {**point, **dict(zip(self.variance_names, variances, strict=True))}
-        theta, given = self.packing.theta_of(full), self.packing.given_of(full)
+        theta, given = self.layout.theta_of(full), self.layout.given_of(full)
         tuning = self.tuning
         step_size, doublings = tuning.step.step_size, tuning.doublings
         report = tuning.move(self.run, rng, theta, given)
@@ -127,12 +127,12 @@ class ParameterNUTS(WithSamplingState):
             "step_size": step_size,
             "mean_tree_accept": report[ACCEPT],
         }
-        return self.packing.point_of(point, theta, np.empty((0, 0))), stats
+        return self.layout.point_of(point, theta, np.empty((0, 0))), stats
 
     def start_tuning(self, tune: int) -> None:
         """Start a chain, tuned afresh where it is tuned: it may be another release's."""
         if tune:
-            self.tuning = NUTSTuning.start(self.packing.size, tune)
+            self.tuning = NUTSTuning.start(self.layout.size, tune)
 
     def stop_tuning(self) -> None:
         """Stop adapting."""

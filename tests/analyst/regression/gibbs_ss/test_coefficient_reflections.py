@@ -10,7 +10,7 @@ from pymc_dp.analyst.regression.gibbs_ss.coefficient_reflections import reflecti
 from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import LatentStatistics
 from pymc_dp.analyst.regression.gibbs_ss.reflections import draw_reflection
 from pymc_dp.graph.intervals import ONCE
-from pymc_dp.graph.packing import Packing
+from pymc_dp.graph.layout import PointLayout
 from pymc_dp.regression import NormalMoments
 
 
@@ -56,13 +56,13 @@ def found(coefficients, mean=None):
     parameters = [rv for rv in model.free_RVs if rv is not s]
     options = {"mode": ONCE}
     point = model.initial_point()
-    packing = Packing(model, parameters, [], point, options)
+    layout = PointLayout(model, parameters, [], point, options)
     latent = LatentStatistics(model, s, options)
-    return packing, reflections_of(model, parameters, [latent], packing, point)
+    return layout, reflections_of(model, parameters, [latent], layout, point)
 
 
-def moved_names(packing, reflect):
-    return [n for n, where in packing.parameters.slices.items() if where.start in reflect.places]
+def moved_names(layout, reflect):
+    return [n for n, where in layout.parameters.slices.items() if where.start in reflect.places]
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def moved_names(packing, reflect):
 )
 def test_reflected_and_back(coefficients, names):
     """The determinant, by which the ratio is corrected, is that of finite differences."""
-    packing, [reflect] = found(coefficients)
-    assert moved_names(packing, reflect) == names
+    layout, [reflect] = found(coefficients)
+    assert moved_names(layout, reflect) == names
     rng, given = np.random.default_rng(1), np.zeros(0)
     for centred in (False, True, True):
-        theta = rng.normal(size=packing.size)
+        theta = rng.normal(size=layout.size)
         read = reflect.read(theta, given)
         reflection = draw_reflection(rng, read[-1], centred)
 
@@ -94,14 +94,14 @@ def test_reflected_and_back(coefficients, names):
         back, log_det_back = move(turned)
         np.testing.assert_allclose(back, theta, atol=1e-9)
         assert log_det_back == pytest.approx(-log_det)
-        steps = 1e-5 * np.eye(packing.size)
+        steps = 1e-5 * np.eye(layout.size)
         columns = [(move(theta + h)[0] - move(theta - h)[0]) / 2e-5 for h in steps]
         assert log_det == pytest.approx(np.linalg.slogdet(np.array(columns))[1], abs=1e-6)
 
 
 def test_outside_of_the_support():
-    packing, [reflect] = found(lambda: pm.HalfNormal("coef", 2, shape=3))
-    theta = np.zeros(packing.size)
+    layout, [reflect] = found(lambda: pm.HalfNormal("coef", 2, shape=3))
+    theta = np.zeros(layout.size)
     read = reflect.read(theta, np.zeros(0))
     with np.errstate(invalid="ignore"):
         turned, log_det = reflect.reflected(theta, np.zeros(0), read, -np.eye(3))
@@ -110,8 +110,8 @@ def test_outside_of_the_support():
 
 
 def test_known_coefficients_stay():
-    packing, [reflect] = found(known_intercept)
-    theta = np.arange(1.0, 1 + packing.size)
+    layout, [reflect] = found(known_intercept)
+    theta = np.arange(1.0, 1 + layout.size)
     read = reflect.read(theta, np.zeros(0))
     slopes_alone = np.diag([-1.0, -1.0, 1.0])
     turned, log_det = reflect.reflected(theta, np.zeros(0), read, slopes_alone)
@@ -144,12 +144,12 @@ def test_several_holders():
             pmdp.Privatized(f"r{j}", s, pmdp.Gaussian(sigma=1.0), observed=np.ones(5))
             statistics.append(s)
     parameters, point = [common, spread, own], model.initial_point()
-    packing = Packing(model, parameters, [], point, {"mode": ONCE})
+    layout = PointLayout(model, parameters, [], point, {"mode": ONCE})
     latents = [LatentStatistics(model, s, {"mode": ONCE}) for s in statistics]
-    reflections = reflections_of(model, parameters, latents, packing, point)
-    names = [moved_names(packing, reflect) for reflect in reflections]
+    reflections = reflections_of(model, parameters, latents, layout, point)
+    names = [moved_names(layout, reflect) for reflect in reflections]
     assert [name for [name] in names] == ["common", "own", "own"]
-    theta = np.arange(1.0, 1 + packing.size)
+    theta = np.arange(1.0, 1 + layout.size)
     pooled = reflections[0].read(theta, np.zeros(0))[-1]
     np.testing.assert_allclose(pooled, [[1.75, 0.75], [0.75, 1.0]])
     # the third holder's coefficients move by its own deviations alone

@@ -26,23 +26,23 @@ from pymc_dp.analyst.record_gibbs.swaps import Swaps
 from pymc_dp.analyst.record_gibbs.sweep import make_sweep
 from pymc_dp.analyst.records import RecordBlock, length_of
 from pymc_dp.compat import jit_function, replace_rvs_by_values
-from pymc_dp.graph.packing import Packing
+from pymc_dp.graph.layout import PointLayout
 from pymc_dp.numerics.compiled import graph_key
 from pymc_dp.numerics.rounds import Part, Place
 
-__all__ = ["CompiledBlock", "check_block"]
+__all__ = ["CompiledRecords", "check_records"]
 
 
-class CompiledBlock:
+class CompiledRecords:
     """Compiled functions of one block of records."""
 
-    def __init__(self, model: pm.Model, block: RecordBlock, packing: Packing) -> None:
-        self.packing = packing
+    def __init__(self, model: pm.Model, block: RecordBlock, layout: PointLayout) -> None:
+        self.layout = layout
         self.names = [str(model.rvs_to_values[rv].name) for rv in block.records]
         self.release_names = [release.name for release in block.releases]
         self.mechanisms = [release.mechanism for release in block.releases]
         #: rows and columns of the table that hold the block's records
-        rows = [packing.rows_of(name) for name in self.names]
+        rows = [layout.rows_of(name) for name in self.names]
         self.where = (rows[0][0], rows[-1][1], length_of(block.records[0]))
         transforms = model.rvs_to_transforms
         values = [
@@ -50,26 +50,26 @@ class CompiledBlock:
             for rv in block.records
         ]
         per_record = [_columns(block), _log_weight(block)]
-        drawn: list[Any] = [packing.rows(values), *per_record]
+        drawn: list[Any] = [layout.rows(values), *per_record]
         conditional = draw_local_conditional(block)
         if conditional is not None:  # which leaves the block's terms out of every ratio
             per_record[1] = pt.zeros(0)
             given_draw: Any = {block.records[0]: conditional}
-            drawn = graph_replace([packing.rows(values), *per_record], given_draw, strict=False)
+            drawn = graph_replace([layout.rows(values), *per_record], given_draw, strict=False)
 
         rng = random_generator_type("rng")
-        drawn = packing.packed(_proposals(model, block, drawn, rng), keep=[rng])
-        theta, others, table = packing.theta, packing.given, packing.table
-        self.propose = packing.compiled([theta, others], drawn, rng)
+        drawn = layout.on_arrays(_proposals(model, block, drawn, rng), keep=[rng])
+        theta, others, table = layout.theta, layout.given, layout.table
+        self.propose = layout.compiled([theta, others], drawn, rng)
 
         # the current records: everything is replaced by its value
         totals = pt.concatenate([t.ravel().astype("float64") for t in [*block.totals, pt.zeros(0)]])
         evaluated = model.replace_rvs_by_values([*per_record, totals])
-        self.evaluate = packing.compiled(
-            [theta, others, table], packing.packed([g.astype("float64") for g in evaluated])
+        self.evaluate = layout.compiled(
+            [theta, others, table], layout.on_arrays([g.astype("float64") for g in evaluated])
         )
         released: list[Any] = [model.rvs_to_values[release.rv] for release in block.releases]
-        self.released = packing.compiled([others], packing.packed(released), mode="FAST_COMPILE")
+        self.released = layout.compiled([others], layout.on_arrays(released), mode="FAST_COMPILE")
         #: whether a release is itself a variable that other steps move
         self.free_release = any(release.rv in model.free_RVs for release in block.releases)
         self.shapes = [concrete_shape(total) for total in block.totals]
@@ -78,11 +78,11 @@ class CompiledBlock:
         if not all(mechanism.elementwise for mechanism in self.mechanisms):
             self.joint = pytensor.function(*_joint_density(block), mode="NUMBA")
         #: whether other terms of the model tell about the records
-        self.weighted = bool(block.terms)
+        self.weighted = bool(block.factors)
         #: exchanges between records, where totals are known exactly
         self.swaps = None
         if Swaps.needed(block):
-            self.swaps = Swaps(model, block, per_record[0], packing)
+            self.swaps = Swaps(model, block, per_record[0], layout)
         elementwise = self.mechanisms if self.joint is None else []
         self.densities = tuple(dict.fromkeys(m.log_density for m in elementwise))
         #: noise parameter and position of the density for every component of the releases
@@ -138,7 +138,7 @@ class CompiledBlock:
         Moves a record in the middle of the table to a proposal and compares the change of the
         statistics, computed in full, with the change of that record's contribution.
         """
-        pack = self.packing
+        pack = self.layout
         theta, given, table = pack.theta_of(point), pack.given_of(point), pack.table_of(point)
         contributions, _, before = self.evaluate(theta, given, table)
         drawn, proposed, _ = self.propose(rng, theta, given)
@@ -151,7 +151,7 @@ class CompiledBlock:
         return float(np.abs(change - expected).max(initial=0) / size)
 
 
-def check_block(model: pm.Model, block: RecordBlock) -> None:
+def check_records(model: pm.Model, block: RecordBlock) -> None:
     """Raise what compiling a block would, as far as that can be told without compiling."""
     _proposals(model, block, block.records, random_generator_type("rng"))
     if not all(release.mechanism.elementwise for release in block.releases):
@@ -211,5 +211,5 @@ def _joint_density(block: RecordBlock) -> tuple[list[Any], list[Any]]:
 
 def _log_weight(block: RecordBlock) -> TensorVariable:
     """Each record's log-density in the model's other terms; empty where there are none."""
-    terms = [term.astype("float64") for term in block.terms.values()]
+    terms = [term.astype("float64") for term in block.factors.values()]
     return sum(terms[1:], terms[0]) if terms else pt.zeros(0)

@@ -26,10 +26,10 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.graph.vector import VectorLayout
 
-__all__ = ["Packing"]
+__all__ = ["PointLayout"]
 
 
-class Packing:
+class PointLayout:
     """Where every value of a model's point lies in `theta`, `given` or `table`.
 
     Parameters
@@ -82,7 +82,7 @@ class Packing:
             value = model.rvs_to_values[rv]
             self._pieces[value] = self.columns(self.table, value).astype(value.dtype)
 
-    def packed(self, graphs: Sequence[Any], keep: Sequence[Any] = ()) -> list[Any]:
+    def on_arrays(self, graphs: Sequence[Any], keep: Sequence[Any] = ()) -> list[Any]:
         """Express graphs of the model's values as graphs of the three arrays.
 
         Inputs in `keep` stay as they are.

@@ -15,10 +15,10 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.compat import CheckParameterValue
 from pymc_dp.graph.additivity import Additive, NotAdditiveError, form_of
 
-__all__ = ["own_log_density", "per_record_term", "variable_term"]
+__all__ = ["own_log_density", "per_record_factor", "variable_factor"]
 
 
-def variable_term(
+def variable_factor(
     model: pm.Model, rv: TensorVariable, records: Sequence[TensorVariable]
 ) -> TensorVariable:
     """Log-density of a variable whose distribution depends on records, one number a record.
@@ -35,10 +35,10 @@ def variable_term(
         jacobian = transform.log_jac_det(value, *rv.owner.inputs)
         logp = pm.logp(rv, natural, warn_rvs=False).sum() + jacobian.sum()
     others = [other for other in model.basic_RVs if other not in records]
-    return per_record_term(str(rv.name), logp, records, others)
+    return per_record_factor(str(rv.name), logp, records, others)
 
 
-def per_record_term(
+def per_record_factor(
     name: str,
     logp: TensorVariable,
     records: Sequence[TensorVariable],
@@ -64,7 +64,7 @@ def own_log_density(
     """Log-density of each record given the parameters, `terms` included."""
     others = [rv for rv in model.basic_RVs if rv not in records]
     densities = [
-        per_record_term(str(rv.name), pm.logp(rv, rv, warn_rvs=False), records, others)
+        per_record_factor(str(rv.name), pm.logp(rv, rv, warn_rvs=False), records, others)
         for rv in records
     ]
     parts = [part.astype("float64") for part in [*densities, *terms]]
