@@ -15,6 +15,7 @@ from pytensor.compile.mode import Mode
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs, io_toposort
+from pytensor.graph.utils import MissingInputError
 from pytensor.scalar import basic as ps
 from pytensor.scalar.math import Sigmoid, Softplus
 from pytensor.tensor.basic import Alloc, Join, MakeVector
@@ -241,7 +242,7 @@ def _is_even_power(scalar_op: Any, node: Any) -> bool:
         return False
     try:
         return bool(np.all(np.asarray(node.inputs[1].eval(mode=ONCE)) % 2 == 0))
-    except Exception:
+    except MissingInputError:  # the exponent is not known
         return False
 
 
