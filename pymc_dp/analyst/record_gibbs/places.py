@@ -20,9 +20,9 @@ from pymc_dp.graph.support import small_support
 __all__ = ["arbitrary_points"]
 
 #: up to so many entries of counts and categories many points are looked at: in a longer table one
-#: point has all values that a record may have
+#: point has all values that a record may have, in all combinations
 FEW_ENTRIES = 200
-MOST_POINTS, FEWEST_POINTS = 64, 4
+MOST_POINTS = 64
 #: counts are given so many values
 COUNTS = 4
 
@@ -34,34 +34,37 @@ def arbitrary_points(model: pm.Model, point: PointType) -> list[PointType]:
     ``pm.Bernoulli("k", 0.9 * p)`` is a beta's where all are ones), some of which the prior hardly
     ever draws: further points have values of each that are all alike probable.
     """
-    seeds = (1, 2)
+    others = _other_values(model)
+    entries = sum(np.size(point[name]) for name in others)
+    seeds = (1,) if entries > FEW_ENTRIES else (1, 2)
+    # PyMC takes long to draw many categories, whose values are changed below anyway
+    kept = {name: point[name] for name in others} if entries > FEW_ENTRIES else {}
     try:
         draw = make_initial_point_fn(
-            model=model, default_strategy="prior", jitter_rvs=set(), return_transformed=True
+            model=model,
+            default_strategy="prior",
+            jitter_rvs=set(),
+            return_transformed=True,
+            overrides=kept,
         )
         drawn = [draw(seed) for seed in seeds]
     except (NotImplementedError, ValueError):  # a prior so wide that draws given it overflow
         drawn = [_near(point, np.random.default_rng(seed)) for seed in seeds]
-    return [*drawn, *_with_other_values(model, drawn)]
+    rng = np.random.default_rng(0)
+    for i in range((1 if entries > FEW_ENTRIES else MOST_POINTS) if others else 0):
+        at = dict(drawn[i % len(seeds)])
+        drawn.append(at | {name: other(rng, at[name]) for name, other in others.items()})
+    return drawn
 
 
-def _with_other_values(model: pm.Model, points: list[PointType]) -> list[PointType]:
+def _other_values(model: pm.Model) -> dict[str, Callable[[Any, Any], Any]]:
+    """Find counts and categories that may be given any values, and how to draw these."""
     bounding = _totals(model)
-    others = {
+    return {
         str(model.rvs_to_values[rv].name): other
         for rv in model.free_RVs
         if rv not in bounding and (other := _other_value(model, rv)) is not None
     }
-    if not others:
-        return []
-    entries = sum(np.size(points[0][name]) for name in others)
-    rng = np.random.default_rng(0)
-    found = []
-    for i in range(MOST_POINTS if entries <= FEW_ENTRIES else FEWEST_POINTS):
-        at = dict(points[i % len(points)])
-        at.update({name: other(rng, at[name]) for name, other in others.items()})
-        found.append(at)
-    return found
 
 
 def _other_value(model: pm.Model, rv: Any) -> Callable[[Any, Any], Any] | None:
