@@ -5,9 +5,9 @@ and what it was for. Rules are registries, to which distributions of this packag
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from numba.core.errors import NumbaPerformanceWarning  # advice on code that PyTensor wrote
 from pymc.distributions.distribution import SymbolicRandomVariable  # variables made of others
@@ -46,6 +46,8 @@ from pytensor.link.numba.dispatch.basic import (
 )
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify  # draws in numba
 from pytensor.tensor.random.utils import normalize_size_param  # size of a random variable
+from rich.progress import TextColumn  # of PyMC's progress bar
+from rich.table import Column  # the same
 
 __all__ = [
     "CACHED_SRC_FUNCTIONS",
@@ -55,6 +57,7 @@ __all__ = [
     "DataClassState",
     "NumbaPerformanceWarning",
     "ParallelSamplingError",
+    "ProgressHooks",
     "SymbolicRandomVariable",
     "WithSamplingState",
     "assign_step_methods",
@@ -80,6 +83,28 @@ __all__ = [
     "rv_size_is_none",
     "support_point_rules",
 ]
+
+
+class ProgressHooks:
+    """What PyMC asks of a step in the main process, before a run: which statistics to show."""
+
+    #: statistics that are shown while sampling, and their titles
+    progress_statistics: ClassVar[dict[str, str]] = {}
+
+    def before_sampling(self) -> None:
+        """Take notice of a run, once and in the main process, whatever the number of cores."""
+
+    def _progressbar_config(self, n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list]]:
+        self.before_sampling()
+        columns = [
+            TextColumn(f"{{task.fields[{name}]:0.2f}}", table_column=Column(title, ratio=1))
+            for name, title in self.progress_statistics.items()
+        ]
+        return columns, {name: [0.0] * n_chains for name in self.progress_statistics}
+
+    def _make_progressbar_update_functions(self) -> tuple[Callable[[dict], dict], ...]:
+        names = tuple(self.progress_statistics)
+        return (lambda statistics: {name: statistics[name] for name in names},)
 
 
 def jit_function(function: Any) -> Any:

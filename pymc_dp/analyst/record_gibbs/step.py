@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,8 +12,6 @@ from pymc.blocking import PointType, StatsType
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.util import RandomGenerator, get_random_generator
 from pytensor.tensor.variable import TensorVariable
-from rich.progress import TextColumn
-from rich.table import Column
 
 from pymc_dp.analyst.assignment import model_of
 from pymc_dp.analyst.record_gibbs.compiled_records import CompiledRecords, check_records
@@ -29,7 +27,7 @@ from pymc_dp.analyst.records import (
     record_variables,
 )
 from pymc_dp.analyst.release import by_name
-from pymc_dp.compat import dataclass_state
+from pymc_dp.compat import ProgressHooks, dataclass_state
 from pymc_dp.graph.additivity import NotAdditiveError, direct_inputs
 
 __all__ = ["RecordGibbs"]
@@ -43,7 +41,7 @@ class RecordGibbsState(StepMethodState):
     tune: bool
 
 
-class RecordGibbs(BlockedStep):
+class RecordGibbs(ProgressHooks, BlockedStep):
     r"""Sample latent confidential records given releases of sums over them.
 
     Every record in turn is offered a draw from the model, given the parameters, and accepts it
@@ -113,6 +111,7 @@ class RecordGibbs(BlockedStep):
 
     name = "record_gibbs"
     default_blocked = True
+    progress_statistics: ClassVar[dict[str, str]] = {"accept": "Accept", "accept_min": "Lowest"}
     stats_dtypes_shapes: ClassVar[Any] = {
         "accept": (np.float64, []),
         "accept_min": (np.float64, []),
@@ -200,21 +199,6 @@ class RecordGibbs(BlockedStep):
         model = model_of(var)
         taken = model is not None and (is_record(model, var) or takes(model, var))
         return Competence.IDEAL if taken else Competence.INCOMPATIBLE
-
-    @staticmethod
-    def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list]]:
-        columns = [
-            TextColumn("{task.fields[accept]:0.2f}", table_column=Column("Accept", ratio=1)),
-            TextColumn("{task.fields[accept_min]:0.2f}", table_column=Column("Lowest", ratio=1)),
-        ]
-        return columns, {"accept": [0.0] * n_chains, "accept_min": [0.0] * n_chains}
-
-    @staticmethod
-    def _make_progressbar_update_functions() -> tuple[Callable[[dict], dict], ...]:
-        def update_stats(step_stats: dict) -> dict:
-            return {key: step_stats[key] for key in ("accept", "accept_min")}
-
-        return (update_stats,)
 
 
 def _resolve(vars: Any, model: pm.Model) -> tuple[list[TensorVariable], list[TensorVariable]]:

@@ -18,6 +18,7 @@ from pymc_dp.accounting.allowance import Allowance, PrivacySpent
 from pymc_dp.accounting.budget import PrivacyBudget, spent_together
 from pymc_dp.accounting.door import Door, closed
 from pymc_dp.accounting.errors import ConfidentialDataWarning, PrivacyError
+from pymc_dp.compat import ProgressHooks
 from pymc_dp.curator.confidential import lengths_of_records, shared_records
 from pymc_dp.curator.likelihood import SHAPE_ERRORS, RecordLikelihood, is_public, records_of
 from pymc_dp.curator.model import RecordModel
@@ -32,7 +33,7 @@ read_freely: weakref.WeakSet[pm.Model] = weakref.WeakSet()
 """Models whose records were taken for synthetic ones, and read without noise."""
 
 
-class CuratorStep(BlockedStep):
+class CuratorStep(ProgressHooks, BlockedStep):
     """A step method that touches confidential data and pays for it.
 
     Subclasses list in ``stats_dtypes_shapes`` only what is public or noised, keep in their sampling
@@ -162,20 +163,15 @@ class CuratorStep(BlockedStep):
                 "model. With budget=PrivacyBudget(..., ledger=...) it goes on with what is left."
             )
 
-    def _progressbar_config(self, n_chains: int = 1) -> Any:
-        # the one method that pm.sample calls in the main process, whatever the number of cores
+    def before_sampling(self) -> None:
+        """Refuse a step that was copied, and warn where the result will carry the data."""
         self.refuse_copies()
         warnings.warn(
             "pm.sample's result carries the observed data. Publish pymc_dp.redact(idata) instead, "
             "or sample by pymc_dp.sample.",
             ConfidentialDataWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-        return [], {}
-
-    @staticmethod
-    def _make_progressbar_update_functions() -> Any:
-        return (lambda stats: {},)
 
     def __getstate__(self) -> dict[str, Any]:
         self._forget()

@@ -231,9 +231,10 @@ def test_record_distributions_of_many_kinds(build):
 
 
 def test_statistics_in_the_progress_bar():
-    columns, fields = pmdp.RecordGibbs._progressbar_config(n_chains=3)
+    step = object.__new__(pmdp.RecordGibbs)
+    columns, fields = step._progressbar_config(n_chains=3)
     assert len(columns) == 2
-    [update] = pmdp.RecordGibbs._make_progressbar_update_functions()
+    [update] = step._make_progressbar_update_functions()
     assert update({"accept": 0.5, "accept_min": 0.1, "else": 1}) == {
         "accept": 0.5,
         "accept_min": 0.1,

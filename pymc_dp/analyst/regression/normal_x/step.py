@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,8 +14,6 @@ from pymc.util import RandomGenerator, get_random_generator
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import explicit_graph_inputs
 from pytensor.tensor.variable import TensorVariable
-from rich.progress import TextColumn
-from rich.table import Column
 
 from pymc_dp.analyst.assignment import model_of
 from pymc_dp.analyst.regression.normal_x.gram_tuning import GramTuning
@@ -26,7 +24,7 @@ from pymc_dp.analyst.regression.normal_x.holder_model import (
     is_statistic,
 )
 from pymc_dp.analyst.regression.normal_x.iteration import State, iterate
-from pymc_dp.compat import dataclass_state
+from pymc_dp.compat import ProgressHooks, dataclass_state
 
 __all__ = ["NormalX"]
 
@@ -38,7 +36,7 @@ class NormalXState(StepMethodState):
     tuning: GramTuning
 
 
-class NormalX(BlockedStep):
+class NormalX(ProgressHooks, BlockedStep):
     r"""Sample a regression from the noisy X'X and X'y of several data holders.
 
     For models declared with :func:`~pymc_dp.HolderStatistics`; ``pm.sample`` picks this step by
@@ -97,6 +95,7 @@ class NormalX(BlockedStep):
 
     name = "normal_x"
     default_blocked = True
+    progress_statistics: ClassVar[dict[str, str]] = {"accept": "Accept"}
     stats_dtypes_shapes: ClassVar[Any] = {
         "accept": (np.float64, []),
         "step_size": (np.float64, []),
@@ -220,15 +219,6 @@ class NormalX(BlockedStep):
         model = model_of(var)
         owned = model is not None and (is_statistic(var) or is_conjugate(model, var))
         return Competence.IDEAL if owned else Competence.INCOMPATIBLE
-
-    @staticmethod
-    def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list]]:
-        columns = [TextColumn("{task.fields[accept]:0.2f}", table_column=Column("Accept", ratio=1))]
-        return columns, {"accept": [0.0] * n_chains}
-
-    @staticmethod
-    def _make_progressbar_update_functions() -> tuple[Callable[[dict], dict], ...]:
-        return (lambda step_stats: {"accept": step_stats["accept"]},)
 
 
 def _restricted(found: HolderModel, vars: Any, model: pm.Model) -> HolderModel:
