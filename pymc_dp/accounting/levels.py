@@ -4,7 +4,7 @@ They are compiled into kernels, and their bounds and the scale of the noise must
 kernel imports is part of the key under which it is kept on disk, so a change here compiles it anew.
 """
 
-__all__ = ["BLOCK", "CLIPPED", "GRADIENT_LEVELS", "LEVELS", "MOST_COORDINATES"]
+__all__ = ["CHUNK", "CLIPPED", "GRADIENT_LEVELS", "LEVELS", "MOST_COORDINATES"]
 
 LEVELS = 2**32
 """Whole numbers between zero and a clip bound; public, the same for every data set."""
@@ -15,5 +15,5 @@ CLIPPED = 2**20 / GRADIENT_LEVELS
 """Length that gradients are clipped to, in bounds."""
 MOST_COORDINATES = 2**14
 """Coordinates of a gradient, whose rounding fits between the clipped length and the bound."""
-BLOCK = 1024
+CHUNK = 1024
 """Records whose gradients stay in the fastest cache, and whose levels add up in 32 bits."""

@@ -12,7 +12,7 @@ For up to 2**14 coordinates that is less than the 2**10 units between 2**20 and 
 squares too small for single precision leave out is rounded to zero.
 
 A record's part must not depend on its place either, or one record more would change the parts of
-others: what is approximate works on whole blocks, the last one filled up with zeros, and so has no
+others: what is approximate works on whole chunks, the last one filled up with zeros, and so has no
 loop of its own for what is left over.
 """
 
@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_dp.accounting.levels import BLOCK, CLIPPED, GRADIENT_LEVELS, MOST_COORDINATES
+from pymc_dp.accounting.levels import CHUNK, CLIPPED, GRADIENT_LEVELS, MOST_COORDINATES
 from pymc_dp.numerics.compiled import cached_jit
 from pymc_dp.types import Matrix, Vector
 
 __all__ = [
     "ANCHOR_BITS",
-    "BLOCK",
+    "CHUNK",
     "CLIPPED",
     "FLAGS",
     "GRADIENT_LEVELS",
@@ -80,50 +80,50 @@ def rounded(component: np.float32) -> np.int32:
 
 @_jit
 def _padded(row: Single, start: int, buffer: Single) -> Single:
-    """Copy a block of a row, with zeros where it ends."""
-    part = row[start : start + BLOCK]
+    """Copy a chunk of a row, with zeros where it ends."""
+    part = row[start : start + CHUNK]
     for i in range(part.size):  # faster than an assignment to a slice, in numba
         buffer[i] = part[i]
-    for i in range(part.size, BLOCK):
+    for i in range(part.size, CHUNK):
         buffer[i] = _NONE
     return buffer
 
 
 @_jit
 def _levels(row: Single, factor: Single) -> np.int64:
-    """Sum of rounded products over a block."""
+    """Sum of rounded products over a chunk."""
     part = np.int32(0)
-    for i in range(BLOCK):
+    for i in range(CHUNK):
         level = row[i] * factor[i]
         # a value that is not finite: its record has factor 0
         part = np.int32(part + rounded(level if abs(level) < _TOP else _NONE))
-    return np.int64(np.int32(part - BLOCK * ANCHOR_BITS))
+    return np.int64(np.int32(part - CHUNK * ANCHOR_BITS))
 
 
 @_jit
-def _add_block(block: Single, factor: Single, total: NDArray[np.int64]) -> None:
-    """Add a block of columns, clipped, in whole numbers."""
-    for i in range(BLOCK):
+def _add_block(chunk: Single, factor: Single, total: NDArray[np.int64]) -> None:
+    """Add a chunk of columns, clipped, in whole numbers."""
+    for i in range(CHUNK):
         factor[i] = _NONE
-    for k in range(len(block)):
-        row = block[k]
-        for i in range(BLOCK):
+    for k in range(len(chunk)):
+        row = chunk[k]
+        for i in range(CHUNK):
             factor[i] += row[i] * row[i]
-    for i in range(BLOCK):
+    for i in range(CHUNK):
         factor[i] = shrinkage(factor[i]) if is_usable(factor[i]) else _NONE
-    for k in range(len(block)):
-        total[k] += _levels(block[k], factor)
+    for k in range(len(chunk)):
+        total[k] += _levels(chunk[k], factor)
 
 
 @_jit
 def _clipped_total(jacobian: Single) -> NDArray[np.int64]:
     size, n = jacobian.shape
-    total, factor = np.zeros(size, dtype=np.int64), np.empty(BLOCK, dtype=np.float32)
-    block = np.empty((size, BLOCK), dtype=np.float32)
-    for start in range(0, n, BLOCK):
+    total, factor = np.zeros(size, dtype=np.int64), np.empty(CHUNK, dtype=np.float32)
+    chunk = np.empty((size, CHUNK), dtype=np.float32)
+    for start in range(0, n, CHUNK):
         for k in range(size):
-            _padded(jacobian[k], start, block[k])
-        _add_block(block, factor, total)
+            _padded(jacobian[k], start, chunk[k])
+        _add_block(chunk, factor, total)
     return total
 
 
@@ -132,23 +132,23 @@ def _clipped_pieces(
     slopes: Single, pieces: Single, scores: Matrix, columns: Single, unit: float
 ) -> NDArray[np.int64]:
     size, n = len(slopes), pieces.shape[1]
-    total, factor = np.zeros(size, dtype=np.int64), np.empty(BLOCK, dtype=np.float32)
-    block = np.zeros((size, BLOCK), dtype=np.float32)
-    some = np.empty((len(pieces), BLOCK), dtype=np.float32)
-    for start in range(0, n, BLOCK):
+    total, factor = np.zeros(size, dtype=np.int64), np.empty(CHUNK, dtype=np.float32)
+    chunk = np.zeros((size, CHUNK), dtype=np.float32)
+    some = np.empty((len(pieces), CHUNK), dtype=np.float32)
+    for start in range(0, n, CHUNK):
         for m in range(len(pieces)):
             _padded(pieces[m], start, some[m])
         if len(pieces):
-            np.dot(slopes, some, block)
+            np.dot(slopes, some, chunk)
         else:
-            block[:] = _NONE
+            chunk[:] = _NONE
         for p in range(len(scores)):
-            score = scores[p, start : start + BLOCK]
+            score = scores[p, start : start + CHUNK]
             for k in range(size):
-                row, column = block[k], columns[p, k, start : start + BLOCK]
+                row, column = chunk[k], columns[p, k, start : start + CHUNK]
                 for i in range(score.size):
                     row[i] += np.float32(unit * score[i]) * column[i]
-        _add_block(block, factor, total)
+        _add_block(chunk, factor, total)
     return total
 
 
@@ -230,18 +230,18 @@ def _clipped_scores(
     scores: Vector, columns: Single, lengths: Vector, unit: float
 ) -> NDArray[np.int64]:
     size, n = columns.shape
-    total, factor = np.zeros(size, dtype=np.int64), np.zeros(BLOCK, dtype=np.float32)
-    buffer = np.empty(BLOCK, dtype=np.float32)
-    for start in range(0, n, BLOCK):
-        score, given = scores[start : start + BLOCK], lengths[start : start + BLOCK]
+    total, factor = np.zeros(size, dtype=np.int64), np.zeros(CHUNK, dtype=np.float32)
+    buffer = np.empty(CHUNK, dtype=np.float32)
+    for start in range(0, n, CHUNK):
+        score, given = scores[start : start + CHUNK], lengths[start : start + CHUNK]
         for i in range(score.size):
             length = abs(unit * score[i]) * given[i]
             shrunk = unit * score[i] / (length if length > 1.0 else 1.0)
             # a length that is not a number or beyond all measure: its record counts as zero
             factor[i] = np.float32(shrunk if length < 1e19 else 0.0)
         for k in range(size):
-            row = columns[k, start : start + BLOCK]
-            whole = row if row.size == BLOCK else _padded(columns[k], start, buffer)
+            row = columns[k, start : start + CHUNK]
+            whole = row if row.size == CHUNK else _padded(columns[k], start, buffer)
             total[k] += _levels(whole, factor)
     return total
 

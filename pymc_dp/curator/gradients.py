@@ -17,7 +17,7 @@ from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dp.compat import jit_function
 from pymc_dp.curator.gradient_kernels import (
-    BLOCK,
+    CHUNK,
     MOST_COORDINATES,
     clipped_gradient_total,
     clipped_piece_total,
@@ -30,12 +30,12 @@ from pymc_dp.curator.value_gradient import make_value_total
 from pymc_dp.numerics.compiled import graph_key, joined_key
 from pymc_dp.types import Matrix, Variable, Vector
 
-_BLOCK_BYTES = 2**19  # of a block's gradients: stays in the processor's cache
+_CHUNK_BYTES = 2**19  # of a chunk's gradients: stays in the processor's cache
 _MOST_PRODUCTS = 64  # of single values and coordinates that are written out in one loop
 _STEPS = (ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero, ps.IntDiv)
 
 
-class _Block(NamedTuple):
+class _Chunk(NamedTuple):
     """Some records: their arrays, and what stays the same over a chain.
 
     Attributes
@@ -71,7 +71,7 @@ class RecordGradients:
     Where parameters meet the records elementwise or in linear predictors
     (:mod:`pymc_dp.curator.predictors`), a record's gradient costs no more than in plain reverse
     mode, and where it is a score times a row of covariates it is never made. Otherwise one
-    vectorised forward-mode pass gives the gradients. Records are worked through in blocks, so that
+    vectorised forward-mode pass gives the gradients. Records are worked through in chunks, so that
     memory does not grow with their number times the number of coordinates.
     """
 
@@ -123,10 +123,10 @@ class RecordGradients:
 
     def forget(self) -> None:
         """Drop what was computed from the data."""
-        self._blocks: list[_Block] = []
+        self._chunks: list[_Chunk] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_blocks": [], "_joined": None, "_made": {}}
+        return self.__dict__ | {"_chunks": [], "_joined": None, "_made": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -152,7 +152,7 @@ class RecordGradients:
         if self.size > MOST_COORDINATES:
             raise ValueError(f"{self.size} coordinates, more than {MOST_COORDINATES}.")
         splits = self._splits(len(basis))
-        fits = BLOCK * max(1, _BLOCK_BYTES // (8 * self.size * BLOCK))
+        fits = CHUNK * max(1, _CHUNK_BYTES // (8 * self.size * CHUNK))
         self._cut(fits if splits else self.likelihood.n_records)
         #: the whole of `total` as one compiled function
         self._joined = None
@@ -160,30 +160,30 @@ class RecordGradients:
             self._joined = self._value_total()
 
     def _cut(self, length: int) -> None:
-        """Cut the records into blocks of some length."""
+        """Cut the records into chunks of some length."""
         n = self.likelihood.n_records
         parts = [slice(start, min(start + length, n)) for start in range(0, n, length)]
         rows = [self._part(part) for part in parts]
         if self.kind == "forward":
-            self._blocks = [_Block(each) for each in rows]
+            self._chunks = [_Chunk(each) for each in rows]
             return
         points = np.random.default_rng(0).normal(size=(2, self._directions.shape[1]))
         slopes, again = (self._slopes(point, self._directions)[0] for point in points)
-        self._blocks = [self._block(each, slopes, again) for each in rows]
+        self._chunks = [self._chunk(each, slopes, again) for each in rows]
 
-    def _block(self, rows: list[NDArray[Any]], slopes: Matrix, again: Matrix) -> _Block:
+    def _chunk(self, rows: list[NDArray[Any]], slopes: Matrix, again: Matrix) -> _Chunk:
         covariates = self._covariates(*rows)
         self._widths = [len(each.T) for each in covariates]
         first = slopes.shape[1] - sum(self._widths)
         if not np.array_equal(slopes[:, first:], again[:, first:]):
-            return _Block(rows, covariates)
+            return _Chunk(rows, covariates)
         # coefficients are parameters, and the predictors' gradients stay the same over a chain
         n = len(covariates[0]) if covariates else 0
         columns = np.empty((len(covariates), self.size, n), dtype=np.float32)
         for i, slope in enumerate(self._by_predictor(slopes)):
             columns[i] = slope @ covariates[i].T
         lengths = column_lengths(columns[0]) if self.kind == "rows" else None
-        return _Block(rows, (), columns, lengths)
+        return _Chunk(rows, (), columns, lengths)
 
     def total(self, theta: Vector, bound: float) -> NDArray[np.int64]:
         """Sum of the clipped gradients at `theta`, in units of ``bound / GRADIENT_LEVELS``."""
@@ -191,19 +191,19 @@ class RecordGradients:
             return self._joined(theta, self._directions, bound, *self.likelihood.data)
         total = np.zeros(self.size, dtype=np.int64)
         with np.errstate(all="ignore"):
-            if any(block.columns is None for block in self._blocks):
+            if any(chunk.columns is None for chunk in self._chunks):
                 for jacobian in self.jacobians(theta):
                     total += clipped_gradient_total(jacobian, bound)
                 return total
             slopes, _ = self._slopes(theta, self._directions)
-            for block in self._blocks:
-                pieces, scores = map(np.ascontiguousarray, self._pieces(theta, *block.rows))
-                if block.lengths is not None:
-                    columns, lengths = block.columns[0], block.lengths
+            for chunk in self._chunks:
+                pieces, scores = map(np.ascontiguousarray, self._pieces(theta, *chunk.rows))
+                if chunk.lengths is not None:
+                    columns, lengths = chunk.columns[0], chunk.lengths
                     total += clipped_score_total(scores[0], columns, lengths, bound)
                 else:
                     by_value = slopes[:, : len(pieces)]
-                    total += clipped_piece_total(by_value, pieces, scores, block.columns, bound)
+                    total += clipped_piece_total(by_value, pieces, scores, chunk.columns, bound)
         return total
 
     def _value_total(self) -> Callable[..., NDArray[np.int64]]:
@@ -217,20 +217,20 @@ class RecordGradients:
         return self._made[self.size]
 
     def jacobians(self, theta: Vector) -> Iterator[Matrix]:
-        """Gradients block by block, one coordinate a row."""
+        """Gradients chunk by chunk, one coordinate a row."""
         if self.kind == "forward":
-            for block in self._blocks:
-                yield self._jacobian(theta, self._directions, *block.rows)
+            for chunk in self._chunks:
+                yield self._jacobian(theta, self._directions, *chunk.rows)
             return
         slopes, _ = self._slopes(theta, self._directions)
-        for block in self._blocks:
-            pieces, scores = self._pieces(theta, *block.rows)
+        for chunk in self._chunks:
+            pieces, scores = self._pieces(theta, *chunk.rows)
             jacobian = slopes[:, : len(pieces)] @ pieces
             for i, slope in enumerate(self._by_predictor(slopes)):
-                if block.columns is None:
-                    jacobian += (slope @ block.covariates[i].T) * scores[i]
+                if chunk.columns is None:
+                    jacobian += (slope @ chunk.covariates[i].T) * scores[i]
                 else:
-                    jacobian += block.columns[i] * scores[i]
+                    jacobian += chunk.columns[i] * scores[i]
             yield jacobian
 
     def _by_predictor(self, slopes: Matrix) -> list[Matrix]:

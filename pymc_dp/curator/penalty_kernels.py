@@ -11,7 +11,7 @@ from pymc_dp.numerics.compiled import cached_jit
 # reassociation lets the loops below be vectorised; sums of whole numbers are exact in any order
 _jit = cached_jit(error_model="numpy", fastmath={"reassoc", "nsz"})
 _TOP = float(LEVELS)
-_BLOCK = 4096  # 2**12 values of at most 2**32 add up exactly in a float
+_CHUNK = 4096  # 2**12 values of at most 2**32 add up exactly in a float
 
 
 @_jit
@@ -37,9 +37,9 @@ def _plain_level(new: float, old: float, scale: float) -> float:
 @_jit
 def _clipped_total(new: NDArray[np.float64], old: NDArray[np.float64], scale: float) -> np.int64:
     total = np.int64(0)
-    for start in range(0, new.size, _BLOCK):
+    for start in range(0, new.size, _CHUNK):
         # slices, whose indices start at 0: numba would have to allow for negative ones
-        new_part, old_part = new[start : start + _BLOCK], old[start : start + _BLOCK]
+        new_part, old_part = new[start : start + _CHUNK], old[start : start + _CHUNK]
         part = 0.0
         for i in range(new_part.size):
             part += _plain_level(new_part[i], old_part[i], scale)

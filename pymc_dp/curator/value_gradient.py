@@ -9,7 +9,7 @@ import numpy as np
 
 from pymc_dp.curator.gradient_kernels import (
     ANCHOR_BITS,
-    BLOCK,
+    CHUNK,
     CLIPPED,
     FLAGS,
     is_usable,
@@ -49,7 +49,7 @@ def make_value_total(
 
     Notes
     -----
-    Values and coordinates are written out, so that nothing but the pieces of a small block of
+    Values and coordinates are written out, so that nothing but the pieces of a small chunk of
     records is stored on the way. The pieces have a loop of their own: where the compiler finds no
     vector form of a model's functions, clipping has one all the same.
 
@@ -74,7 +74,7 @@ def make_value_total(
         "is_usable": is_usable,
         "shrinkage": shrinkage,
         "rounded": rounded,
-        "BLOCK": BLOCK,
+        "CHUNK": CHUNK,
         "CLIPPED": CLIPPED,
         "ANCHOR_BITS": ANCHOR_BITS,
         "NONE": np.float32(0.0),
@@ -89,21 +89,21 @@ def _source(rows: range, values: range, coordinates: range) -> str:
         f"def total(theta, directions, bound, {', '.join(f'rows_{j}' for j in rows)}):",
         "    slopes, values = slopes_and_values(theta, directions)",
         "    unit = 1.0 / (CLIPPED * bound)",
-        *(f"    value_{m}, piece_{m} = values[{m}], np.empty(BLOCK, np.float32)" for m in values),
+        *(f"    value_{m}, piece_{m} = values[{m}], np.empty(CHUNK, np.float32)" for m in values),
         *(
             f"    slope_{k}_{m} = np.float32(unit * slopes[{k}, {m}])"
             for k in coordinates
             for m in values
         ),
         f"    total = np.zeros({len(coordinates)}, np.int64)",
-        "    for start in range(0, len(rows_0), BLOCK):",
-        *(f"        part_{j} = rows_{j}[start : start + BLOCK]" for j in rows),
+        "    for start in range(0, len(rows_0), CHUNK):",
+        *(f"        part_{j} = rows_{j}[start : start + CHUNK]" for j in rows),
         "        width = len(part_0)",
         "        for i in range(width):",
         f"            {', '.join(f'piece_{m}[i]' for m in values)}, = pieces({record})",
         *(f"        piece_{m}[width:] = NONE" for m in values),
         *(f"        level_{k} = np.int32(0)" for k in coordinates),
-        "        for i in range(BLOCK):",
+        "        for i in range(CHUNK):",
         *(
             f"            row_{k} = " + " + ".join(f"slope_{k}_{m} * piece_{m}[i]" for m in values)
             for k in coordinates
@@ -115,7 +115,7 @@ def _source(rows: range, values: range, coordinates: range) -> str:
             f"rounded(row_{k} * factor if usable else NONE))"
             for k in coordinates
         ),
-        *(f"        total[{k}] += np.int32(level_{k} - BLOCK * ANCHOR_BITS)" for k in coordinates),
+        *(f"        total[{k}] += np.int32(level_{k} - CHUNK * ANCHOR_BITS)" for k in coordinates),
         "    return total",
     ]
     return "\n".join(lines)

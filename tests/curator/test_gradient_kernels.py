@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pymc_dp.curator.gradient_kernels import (
-    BLOCK,
+    CHUNK,
     CLIPPED,
     FLAGS,
     GRADIENT_LEVELS,
@@ -29,7 +29,7 @@ wild = st.one_of(
 )
 jacobians = arrays(np.float64, (3, 8), elements=wild)
 bounds = st.floats(1e-6, 1e3)
-N = 2 * BLOCK + 77  # whole blocks and a part of one
+N = 2 * CHUNK + 77  # whole chunks and a part of one
 
 
 @numba.njit
@@ -161,7 +161,7 @@ def test_agrees_with_clipping_in_floats(jacobian, bound):
 def test_records_of_all_blocks_are_added_however_gradients_are_made():
     rng = np.random.default_rng(0)
     slopes, pieces = rng.normal(size=(3, 2)), rng.normal(size=(2, N))
-    bad = [5, BLOCK, N - 1]
+    bad = [5, CHUNK, N - 1]
     pieces[:, bad] = np.array([[np.nan, 1e300, 0.0], [0.0, 0.0, np.inf]])
     with np.errstate(all="ignore"):
         jacobian = slopes @ pieces
@@ -180,7 +180,7 @@ def test_records_of_all_blocks_are_added_however_gradients_are_made():
         np.testing.assert_allclose(total, expected, atol=6 * math.sqrt(N / 12) + 0.3 * N)
 
 
-@pytest.mark.parametrize("n", [1, 7, 100, BLOCK - 1, BLOCK, N])
+@pytest.mark.parametrize("n", [1, 7, 100, CHUNK - 1, CHUNK, N])
 def test_a_records_part_does_not_depend_on_its_place(n):
     # one record more, whose gradient is zero, moves the others
     rng = np.random.default_rng(n)

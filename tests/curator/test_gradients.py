@@ -203,7 +203,7 @@ def test_a_pickled_step_goes_on_without_what_it_computed():
         step = pmdp.DPHMC(epsilon=2, delta=1e-6, chains=2, **settings)
     step.setup_chain(np.random.default_rng(0), 0, 5)
     copy = cloudpickle.loads(cloudpickle.dumps(step))
-    assert copy.gradients._blocks == []
+    assert copy.gradients._chunks == []
     point = {"b": np.zeros(3)}
     step.step(point)
     with pytest.raises(pmdp.PrivacyError, match="No budget was claimed"):
