@@ -258,6 +258,33 @@ def test_moves_keep_residuals_in_a_model():
     np.testing.assert_allclose(density, expected)
 
 
+def test_shares_move_with_the_density_of_their_residuals():
+    """The move's target is prior times noise times the density of what is drawn as a residual."""
+    with pm.Model() as model:
+        a = pm.Gamma("a", 3, 2, shape=2)
+        x = pm.Dirichlet("x", a, shape=(5, 2))
+        pmdp.Privatized("r", pt.log(x).sum(0), pmdp.Laplace(scale=3.0), observed=[-4.0, -5.0])
+    [block] = record_blocks(model, record_variables(model))
+    plan = interweaving_plan(model, block)
+    point = model.initial_point()
+    layout = PointLayout(model, plan[1], block.records, point, {"mode": "NUMBA"})
+    state = [f(point) for f in (layout.theta_of, layout.given_of, layout.table_of)]
+    move = Interweaving(model, plan, layout)
+    [drawn] = move.draw(np.random.default_rng(3), *state)
+    proposal = state[0] + [0.3, -0.4]
+    [density] = move.density(proposal, *state, drawn)
+
+    shape = np.exp(proposal)
+    kept = [rows.T for rows in drawn.reshape(-1, 2, 5)]  # one residual a record and share
+    log_g, log_residual = (
+        v.eval() for v in from_gamma_residuals(list(map(pt.as_tensor, kept)), shape)
+    )
+    log_shares = log_g - special.logsumexp(log_g, axis=1, keepdims=True)
+    prior = np.sum(stats.gamma(3, scale=0.5).logpdf(shape) + proposal)
+    noise = np.sum(stats.laplace.logpdf([-4.0, -5.0], log_shares.sum(0), 3.0))
+    np.testing.assert_allclose(density, prior + noise + log_residual.sum(), rtol=1e-8)
+
+
 @pytest.mark.parametrize(
     ("upper", "scale", "released", "prior_sd", "ends"),
     [(5.0, 100.0, 80.0, 10.0, (-35, 35)), (0.5, 10.0, 5.0, 3.0, (-6, 12))],
