@@ -162,3 +162,17 @@ def test_what_cannot_be_reflected_is_left_alone():
     """Coefficients that are not linear in a parameter, or share it with the moments of x."""
     assert found(curved)[1] == []
     assert found(vector, mean=lambda model: model["coef"][:2] + 1)[1] == []
+
+
+@pytest.mark.parametrize(("log_det", "moves"), [(-1e3, 0.0), (1e3, 3.0)])
+def test_the_determinant_enters_the_ratio(monkeypatch, log_det, moves):
+    layout, [reflect] = found(bounded)
+    start, given = np.zeros(layout.size), np.zeros(0)
+    monkeypatch.setattr(reflect, "reflected", lambda theta, *rest: (theta + 1, log_det))
+
+    def density(theta, given):
+        return [-100.0 * theta[0]]
+
+    end, log_density = reflect.move(np.random.default_rng(1), start, given, 0.0, density)
+    np.testing.assert_array_equal(end, start + moves)
+    assert log_density == -100.0 * moves
