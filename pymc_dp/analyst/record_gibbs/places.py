@@ -36,9 +36,11 @@ def arbitrary_points(model: pm.Model, point: PointType) -> list[PointType]:
     """
     others = _other_values(model)
     entries = sum(np.size(point[name]) for name in others)
-    seeds = (1,) if entries > FEW_ENTRIES else (1, 2)
-    # PyMC takes long to draw many categories, whose values are changed below anyway
-    kept = {name: point[name] for name in others} if entries > FEW_ENTRIES else {}
+    many = entries > FEW_ENTRIES
+    # PyMC takes long to draw many categories, all values of which are tried below
+    named = {str(rv.name): rv for rv in model.free_RVs}
+    kept = {name: point[name] for name in others if many and small_support(named[name]) is not None}
+    seeds = (1,) if many else (1, 2)
     try:
         draw = make_initial_point_fn(
             model=model,
@@ -51,10 +53,11 @@ def arbitrary_points(model: pm.Model, point: PointType) -> list[PointType]:
     except (NotImplementedError, ValueError):  # a prior so wide that draws given it overflow
         drawn = [_near(point, np.random.default_rng(seed)) for seed in seeds]
     rng = np.random.default_rng(0)
-    for i in range((1 if entries > FEW_ENTRIES else MOST_POINTS) if others else 0):
+    found = []
+    for i in range((1 if many else MOST_POINTS) if others else 0):
         at = dict(drawn[i % len(seeds)])
-        drawn.append(at | {name: other(rng, at[name]) for name, other in others.items()})
-    return drawn
+        found.append(at | {name: other(rng, at[name]) for name, other in others.items()})
+    return found if many and len(kept) == len(others) else [*drawn, *found]
 
 
 def _other_values(model: pm.Model) -> dict[str, Callable[[Any, Any], Any]]:
