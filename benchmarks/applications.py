@@ -1,7 +1,7 @@
 """Two applications and two hard cases of Ju et al. (2022): ours beside peers, every answer checked.
 
 - naive Bayes (section 4) and regression (section 5) on the released numbers of the authors'
-  examples, answers checked with those of an independent program, as in tests/test_ju2022.py; and
+  examples, answers checked with those of an independent program, as in tests/analyst/test_ju2022.py; and
   regression with ten times the records;
 - a normal mean from a clamped sum of 100 records, with epsilon = 0.1 or with a third of the
   records beyond the clamp, answers checked with exact ones.
@@ -21,7 +21,8 @@ from scipy import stats
 import pymc_dp as pmdp
 from benchmarks._peers import apart, by_nutpie, by_step, columns, error, kept, plain_gibbs, rates
 from examples import naive_bayes, regression
-from tests import oracles, test_ju2022
+from tests import oracles
+from tests.analyst import test_ju2022
 from tests.checks import effective_size
 
 
