@@ -1,8 +1,8 @@
 """Two applications and two hard cases of Ju et al. (2022): ours beside peers, every answer checked.
 
 - naive Bayes (section 4) and regression (section 5) on the released numbers of the authors'
-  examples, answers checked with those of an independent program, as in tests/analyst/test_ju2022.py; and
-  regression with ten times the records;
+  examples, answers checked with those of an independent program, as in
+  tests/analyst/test_ju2022.py; and regression with ten times the records;
 - a normal mean from a clamped sum of 100 records, with epsilon = 0.1 or with a third of the
   records beyond the clamp, answers checked with exact ones.
 
