@@ -173,7 +173,7 @@ def test_extra_chain_longer_run_and_second_run_are_refused(model, monkeypatch):
         pmdp.sample(5, step=step, chains=2, cores=1, progressbar=False, quiet=True)
     touched.clear()
     # a sixth iteration, from where the chain is or, if it moved, from elsewhere
-    with pytest.raises(pmdp.PrivacyError, match="claimed|moved by something else"):
+    with pytest.raises(pmdp.PrivacyError, match=r"claimed|moved by something else"):
         step.step(model.initial_point())
     with model, pytest.raises(pmdp.PrivacyError):
         pm.sample(5, step=step, chains=1, cores=1, progressbar=False, quiet=True)
