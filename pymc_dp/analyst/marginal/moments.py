@@ -103,11 +103,13 @@ class Contributions:
         outputs = [(contribution, 0) for contribution in self.block.contributions]
         found = on_rows(outputs, table.values, table.index, self.parameters)
         rows = len(table.index)
-        parts = [_table(part, rows, total) for part, total in zip(found, self.block.totals, strict=True)]
+        parts = [
+            _table(part, rows, total) for part, total in zip(found, self.block.totals, strict=True)
+        ]
         return pt.concatenate(parts, axis=1)
 
     def constants(self) -> list[Variable]:
-        """What is added to the sums over records, to every total: no records enter it."""
+        """Write what is added to the sums over records, for every total: no records enter it."""
         result = []
         for total in self.block.totals:
             constant = _constant(total, self.block.records, self.parameters).ravel()
@@ -126,7 +128,8 @@ class Contributions:
 def _table(part: Variable, rows: int, total: Variable) -> Variable:
     size = int(np.prod(total.type.shape))
     flat = part.astype("float64").reshape((part.shape[0], size))
-    return pt.specify_shape(pt.alloc(flat, rows, size), (rows, size))
+    whole: Any = pt.alloc(flat, rows, size)
+    return pt.specify_shape(whole, (rows, size))
 
 
 def _aligned_parameters(rv: Any) -> list[Variable]:
@@ -151,5 +154,3 @@ def _constant(total: Variable, records: list[Any], fixed: list[Any]) -> Variable
         and any(isinstance(forms.get(inp), PerRecord) for inp in var.owner.inputs)
     }
     return graph_replace([total], sums, strict=False)[0]
-
-

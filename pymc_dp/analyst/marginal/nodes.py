@@ -9,7 +9,7 @@ does not depend on where it is evaluated.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.distributions.transforms import LogTransform
 from pymc.vartypes import continuous_types
-from pytensor.gradient import disconnected_grad
+from pytensor.compile.builders import OpFromGraph
 from pytensor.tensor.random.basic import (
     BinomialRV,
     NegBinomialRV,
@@ -79,9 +79,7 @@ class Table:
         return (apart * weights.reshape((*weights.shape, *[1] * len(rest)))).sum(axis=1)
 
 
-def node_table(
-    model: pm.Model, block: RecordBlock, index: NDArray[np.int64], order: int
-) -> Table:
+def node_table(model: pm.Model, block: RecordBlock, index: NDArray[np.int64], order: int) -> Table:
     """Lay out nodes for a block's records, `order` between any two quantiles or kinks."""
     parameters = [rv for rv in model.basic_RVs if rv not in block.records]
     kinds = len(index)
@@ -155,7 +153,7 @@ def _nodes(
     given = _parameters(rv, column, values, index, parameters)
     if rv.dtype not in continuous_types:
         return _window(rv, given, rows)
-    edges = disconnected_grad(_edges(rv, given))
+    edges = _held(lambda *given: [_edges(rv, given)], given)[0]
     outer = edges[:, :1], edges[:, -1:]
     if kinks.shape[1]:
         inner = pt.clip(pt.constant(np.clip(kinks, -1e300, 1e300)), *outer)
@@ -204,6 +202,17 @@ def _parameters(
     return found
 
 
+def _held(build: Callable[..., list[Any]], inputs: Sequence[Any]) -> list[Any]:
+    """Compute something whose gradient is left out; a copy of the model leaves it out too."""
+    inner = [inp.type() for inp in inputs]
+
+    def no_gradient(inputs: Any, outputs: Any, gradients: Any) -> list[Any]:
+        return [inp.zeros_like() for inp in inputs]
+
+    op: Any = OpFromGraph(inner, build(*inner), pullback=no_gradient)
+    return op(*inputs, return_list=True)
+
+
 def _edges(rv: Any, parameters: Sequence[Any]) -> Any:
     """Places between which a density is smooth, of shape (rows or 1, places)."""
     if isinstance(rv.owner.op, NormalRV):
@@ -235,6 +244,6 @@ def _window(rv: Any, parameters: Sequence[Any], rows: int) -> tuple[Any, Any]:
     spread = pt.sqrt(variance)
     low = pt.maximum(pt.floor(mean - 10 * spread - 10), 0.0)
     step = pt.ceil(pt.maximum((mean + 12 * spread + 30 - low) / _WINDOW, 1.0))
-    nodes = disconnected_grad(low + step * np.arange(_WINDOW))
-    log_steps = pt.log(disconnected_grad(step)) * np.ones(_WINDOW)
+    nodes = low + step * np.arange(_WINDOW)  # which jump: their gradient is zero
+    log_steps = pt.log(step) * np.ones(_WINDOW)
     return pt.alloc(nodes, rows, _WINDOW), pt.alloc(log_steps, rows, _WINDOW)
