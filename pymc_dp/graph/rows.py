@@ -104,14 +104,14 @@ def distinct_rows(
 def without_shapes(
     outputs: Sequence[Variable], records: Iterable[Variable], fixed: Iterable[Variable] = ()
 ) -> list[Variable]:
-    """Replace lengths of what depends on records by numbers: those of a table of rows differ."""
+    """Replace lengths by numbers: those of a table of rows differ, and others are known."""
     own = set(records)
     replaced: dict[Variable, Variable] = {}
     nodes: list[Any] = list(io_toposort([*own, *fixed], list(outputs)))
     for node in nodes:
         if isinstance(node.op, Shape | Shape_i):
             [var] = node.inputs
-            if own & set(ancestors([var], blockers=own)):
+            if None not in var.type.shape or own & set(ancestors([var], blockers=own)):
                 static = enumerate(var.type.shape)
                 lengths = [var.shape[i].eval() if s is None else s for i, s in static]
                 whole = np.array(lengths, dtype=np.int64)

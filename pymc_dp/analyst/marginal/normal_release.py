@@ -131,7 +131,8 @@ class MixingRV(AuxiliaryRV, ExponentialRV):
     @classmethod
     def of(cls, number: int) -> Any:
         """Make so many."""
-        return cls()(2.0, size=(number,))
+        rng = pytensor.shared(np.random.default_rng())
+        return cls()(2.0, size=(number,), rng=rng)
 
 
 def _drawn(rng: Any, mean: Any, covariance: Any, last: Mechanism | None) -> tuple[Any, Any]:
