@@ -8,7 +8,8 @@
 
 Peers: stock PyMC (for categories that is Gibbs steps, with NUTS for the shares), nutpie, the plain
 sampler of the paper. dapper's figures are those measured for that R package elsewhere, on another
-machine. Cases that are done are kept in benchmarks/results/applications/: delete it to start anew.
+machine. As many tuning steps, draws and chains for everyone. Cases that are done are kept in
+benchmarks/results/applications/: delete it to start anew.
 """
 
 import warnings
@@ -24,6 +25,9 @@ from examples import naive_bayes, regression
 from tests import oracles
 from tests.analyst import test_ju2022
 from tests.checks import effective_size
+
+#: tuning steps and draws, of everyone
+RUN = 1000, 4000
 
 
 def quantiles_off(draws, references):
@@ -43,14 +47,14 @@ def naive_bayes_case():
         records = [model["y"], model["x"]]
         return [pm.CategoricalGibbsMetropolis(records), pm.NUTS([model["p"], model["px"]])]
 
-    peers = {"stock PyMC": lambda: by_step(model, stock, 100, 200)}
-    peers["plain record Gibbs"] = lambda: by_step(model, plain_gibbs(model), 300, 1000)
+    peers = {"stock PyMC": lambda: by_step(model, stock, *RUN)}
+    peers["plain record Gibbs"] = lambda: by_step(model, plain_gibbs(model), *RUN)
 
     def off(idata):
         shares = columns(idata, ["p"]).values()
         return quantiles_off(shares, test_ju2022.SHARES)
 
-    return model, ["p", "px"], 10_000, peers, off, "19 to 77"
+    return model, ["p", "px"], peers, off, "19 to 77"
 
 
 def non_centred(model_of_x, released, scale, n):
@@ -75,18 +79,18 @@ def regression_case(n):
     model = regression.build(released, epsilon=10, mean=mean, n=n)
     residuals = non_centred(mean, released, 1.3, n)
     peers = {
-        "nutpie centred": lambda: by_nutpie(model, 500, 1000),
-        "nutpie non-centred": lambda: by_nutpie(residuals, 500, 1000),
-        "PyMC NUTS": lambda: by_step(model, pm.NUTS, 300, 300),
-        "plain record Gibbs": lambda: by_step(model, plain_gibbs(model), 300, 1000),
+        "nutpie centred": lambda: by_nutpie(model, *RUN),
+        "nutpie non-centred": lambda: by_nutpie(residuals, *RUN),
+        "PyMC NUTS": lambda: by_step(model, pm.NUTS, *RUN),
+        "plain record Gibbs": lambda: by_step(model, plain_gibbs(model), *RUN),
     }
     if n > 100:  # no reference but the peer that mixes
-        return model, ["beta"], 10_000, peers, None, ""
+        return model, ["beta"], peers, None, ""
 
     def off(idata):
         return quantiles_off(columns(idata, ["beta"]).values(), test_ju2022.COEFFICIENTS)
 
-    return model, ["beta"], 20_000, peers, off, "2.3 to 5.1"
+    return model, ["beta"], peers, off, "2.3 to 5.1"
 
 
 def hard_case(upper, scale, released, prior_sd, ends):
@@ -102,10 +106,10 @@ def hard_case(upper, scale, released, prior_sd, ends):
 
     model, residuals = build(centred=True), build(centred=False)
     peers = {
-        "nutpie centred": lambda: by_nutpie(model, 500, 1000),
-        "nutpie non-centred": lambda: by_nutpie(residuals, 500, 1000),
-        "PyMC NUTS": lambda: by_step(model, pm.NUTS, 500, 500),
-        "plain record Gibbs": lambda: by_step(model, plain_gibbs(model), 300, 2000),
+        "nutpie centred": lambda: by_nutpie(model, *RUN),
+        "nutpie non-centred": lambda: by_nutpie(residuals, *RUN),
+        "PyMC NUTS": lambda: by_step(model, pm.NUTS, *RUN),
+        "plain record Gibbs": lambda: by_step(model, plain_gibbs(model), *RUN),
     }
     grid = np.linspace(*ends, 281)
     record, noise = oracles.ClampedNormal(1.0, -5, upper), oracles.Laplace(scale)
@@ -117,7 +121,7 @@ def hard_case(upper, scale, released, prior_sd, ends):
         [draws] = columns(idata, ["mu"]).values()
         return abs(draws.mean() - exact.mean()) / error(draws)
 
-    return model, ["mu"], 20_000, peers, off, ""
+    return model, ["mu"], peers, off, ""
 
 
 CASES = {
@@ -130,12 +134,19 @@ CASES = {
 
 
 def row(case):
-    model, names, draws, peers, off, dapper = CASES[case]()
-    own = by_step(model, pmdp.RecordGibbs, 1000, draws)
+    model, names, peers, off, dapper = CASES[case]()
+    own = by_step(model, pmdp.RecordGibbs, *RUN)
     worst, rhat = rates(own, names)
     result = {"case": case, "ours, worst a second": min(worst.values()), "R-hat": rhat}
     if off is not None:
         result["off, in errors"] = float(off(own[0]))
+    try:
+        small = by_nutpie(pmdp.marginalize(model), *RUN)
+    except (ImportError, ValueError):  # no nutpie, or nothing that can be integrated out
+        pass
+    else:
+        result["marginalize"] = min(rates(small, names)[0].values())
+        result["marginalize apart, in errors"] = apart(own[0], small[0], names)
     best = 0.0
     for peer, run in peers.items():
         try:

@@ -1,6 +1,8 @@
 """Effective draws a CPU second, over records and noise: ours beside NUTS over all latents.
 
-Normal records with a clamped sum released, or a clamped sum and sum of squares, with Laplace noise.
+Normal records with a clamped sum released, or a clamped sum and sum of squares, with Laplace noise;
+and a sum whose clamp acts on a third of the records. As many tuning steps, draws and chains for each.
+"marginalize" is the same model with its records integrated out, sampled by nutpie.
 ``python -m benchmarks mixing`` writes docs/mixing.png. A cell that is done is kept in
 benchmarks/results/mixing/, so that a run that was stopped goes on: delete that folder to start
 anew. nutpie is used where it is installed. No peer is run with 100000 records, to keep it short.
@@ -20,13 +22,15 @@ from tests import oracles
 
 SIZES = (100, 1000, 10_000, 100_000)
 NOISES = (1, 10, 100, 1000)
-STATISTICS = ("sum", "sum and squares")
-#: (records at the most, tuning, draws) of every peer
+STATISTICS = ("sum", "sum, clamp acting", "sum and squares")
+#: tuning steps, of everyone
+TUNE = 1000
+#: records at the most, of every peer
 PEERS = {
-    "nutpie centred": (10_000, 400, 600),
-    "nutpie non-centred": (10_000, 400, 600),
-    "PyMC NUTS": (1000, 400, 400),
-    "plain record Gibbs, NUTS for theta": (1000, 300, 1000),
+    "nutpie centred": 10_000,
+    "nutpie non-centred": 10_000,
+    "PyMC NUTS": 1000,
+    "plain record Gibbs, NUTS for theta": 1000,
 }
 #: with more records than this only the parametrisation that is better with this many is run:
 #: centred below a noise of 100, non-centred from there on
@@ -36,11 +40,12 @@ EVERY_PEER_UP_TO = 1000
 def build(n, noise, statistic, centred=True):
     with pm.Model() as model:
         mu = pm.Normal("mu", 0, 3)
-        sd = pm.HalfNormal("sd", 2) if statistic != "sum" else 1.0
+        sd = pm.HalfNormal("sd", 2) if statistic == "sum and squares" else 1.0
         records = pm.Normal("x", *((mu, sd) if centred else (0, 1)), shape=n)
-        x = pmdp.clamp(records if centred else mu + sd * records, -5, 5)
-        if statistic == "sum":
-            pmdp.Privatized("s", x.sum(), pmdp.Laplace(scale=noise), observed=float(n))
+        x = pmdp.clamp(records if centred else mu + sd * records, -5, upper_of(statistic))
+        if statistic != "sum and squares":
+            observed = float(n if statistic == "sum" else 0.7 * n)
+            pmdp.Privatized("s", x.sum(), pmdp.Laplace(scale=noise), observed=observed)
         else:
             pmdp.Privatized(
                 "s",
@@ -51,11 +56,15 @@ def build(n, noise, statistic, centred=True):
     return model
 
 
-def run_peer(peer, n, noise, statistic, tune, draws):
+def upper_of(statistic):
+    return 1.43 if statistic == "sum, clamp acting" else 5
+
+
+def run_peer(peer, n, noise, statistic, draws):
     model = build(n, noise, statistic, centred=not peer.endswith("non-centred"))
     if peer.startswith("nutpie"):
-        return by_nutpie(model, tune, draws)
-    return by_step(model, plain_gibbs(model) if peer.startswith("plain") else pm.NUTS, tune, draws)
+        return by_nutpie(model, TUNE, draws)
+    return by_step(model, plain_gibbs(model) if peer.startswith("plain") else pm.NUTS, TUNE, draws)
 
 
 def exact_of_sum(n, noise, guess):
@@ -126,12 +135,12 @@ def normal_law_of_both(n, noise, guess):
 
 def agreement(idata, n, noise, statistic):
     """Distance of means from the exact ones, in Monte Carlo errors, and sds over exact ones."""
-    names = ["mu"] if statistic == "sum" else ["mu", "sd"]
+    names = ["mu", "sd"] if statistic == "sum and squares" else ["mu"]
     draws = {name: column for (name, _), column in columns(idata, names).items()}
     guess = [(float(x.mean()), float(x.std())) for x in draws.values()]
     if statistic == "sum":
         exact = (exact_of_sum if n <= 10_000 else normal_law_of_sum)(n, noise, guess[0])
-    elif n >= 10_000:
+    elif statistic == "sum and squares" and n >= 10_000:
         exact = normal_law_of_both(n, noise, guess)
     else:
         return {}
@@ -142,20 +151,27 @@ def agreement(idata, n, noise, statistic):
 
 
 def row(n, noise, statistic):
-    names = ["mu"] if statistic == "sum" else ["mu", "sd"]
-    draws = int(np.clip(4e6 / n, 1000, 10_000))
-    own = by_step(build(n, noise, statistic), pmdp.RecordGibbs, 1000, draws)
+    names = ["mu", "sd"] if statistic == "sum and squares" else ["mu"]
+    draws = int(np.clip(4e6 / n, 1000, 4000))
+    own = by_step(build(n, noise, statistic), pmdp.RecordGibbs, TUNE, draws)
     own_rates, rhat = rates(own, names)
     result = {"records": n, "noise": noise, "statistic": statistic}
     result |= {f"ours, {name} a second": rate for name, rate in own_rates.items()}
     result |= {"R-hat": rhat} | agreement(own[0], n, noise, statistic)
-    for peer, (largest, tune, peer_draws) in PEERS.items():
+    try:
+        small = by_nutpie(pmdp.marginalize(build(n, noise, statistic)), TUNE, draws)
+    except ImportError:
+        pass
+    else:
+        result["marginalize"] = min(rates(small, names)[0].values())
+        result["marginalize apart, in errors"] = apart(own[0], small[0], names)
+    for peer, largest in PEERS.items():
         if n > largest:
             continue
         if n > EVERY_PEER_UP_TO and peer.endswith(" centred") == (noise >= 100):
             continue
         try:
-            found = run_peer(peer, n, noise, statistic, tune, peer_draws)
+            found = run_peer(peer, n, noise, statistic, draws)
         except ImportError:
             continue
         result[peer] = min(rates(found, names)[0].values())
@@ -170,7 +186,7 @@ def row(n, noise, statistic):
 def plot(rows, path):
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(14, 3.6), sharey=True, layout="constrained")
     for axis, statistic in zip(axes, STATISTICS, strict=True):
         for i, n in enumerate(SIZES):
             cells = [r for r in rows if r["records"] == n and r["statistic"] == statistic]
