@@ -1,7 +1,7 @@
 """Effective draws a CPU second, over records and noise: ours beside NUTS over all latents.
 
 Normal records with a clamped sum released, or a clamped sum and sum of squares, with Laplace noise;
-and a sum whose clamp acts on a third of the records. As many tuning steps, draws and chains for each.
+and a sum whose clamp acts on a third of the records. Everyone has as many tuning steps and draws.
 "marginalize" is the same model with its records integrated out, sampled by nutpie.
 ``python -m benchmarks mixing`` writes docs/mixing.png. A cell that is done is kept in
 benchmarks/results/mixing/, so that a run that was stopped goes on: delete that folder to start
