@@ -1,7 +1,7 @@
 """CPU seconds from a model to its first draws: empty cache, warm cache, other numbers.
 
-Each model runs in new processes that share a directory of compiled code, empty at first. What PyMC's
-NUTS takes for eight schools, in the same way, is beside it.
+Each model runs in new processes that share a directory of compiled code, empty at first. What
+PyMC's NUTS takes for eight schools, in the same way, is beside it.
 """
 
 import os

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numba.np.arrayobj as numba_arrays  # assignment to slices
 from numba.core.errors import NumbaPerformanceWarning  # advice on code that PyTensor wrote
-from numba.extending import overload
+from numba.extending import overload  # what numba compiles in the place of a function
 from pymc.distributions.distribution import SymbolicRandomVariable  # variables made of others
 from pymc.distributions.distribution import _support_point as support_point_rules  # starting values
 from pymc.distributions.shape_utils import rv_size_is_none  # size of a random variable

@@ -44,8 +44,9 @@ class ShortProduct(Op):
 
     __props__ = ()
 
-    def make_node(self, a: Any, b: Any) -> Apply:
+    def make_node(self, *inputs: Any) -> Apply:
         """Apply to two matrices."""
+        a, b = inputs
         shape = (a.type.shape[0], b.type.shape[1])
         return Apply(self, [a, b], [matrix(dtype="float64", shape=shape)])
 
@@ -53,7 +54,7 @@ class ShortProduct(Op):
         """Compute in Python."""
         outputs[0][0] = inputs[0] @ inputs[1]
 
-    def infer_shape(self, fgraph: Any, node: Apply, shapes: Any) -> list[tuple[Any, Any]]:
+    def infer_shape(self, node: Apply, shapes: Any) -> list[tuple[Any, Any]]:
         """Shape of the product."""
         return [(shapes[0][0], shapes[1][1])]
 
@@ -72,7 +73,7 @@ def _short_products(fgraph: Any, node: Apply) -> list[Any] | None:
     sides = (a.type.shape[0], a.type.shape[1] or b.type.shape[0], b.type.shape[1])
     if not a.type.dtype == b.type.dtype == "float64" or None in sides:
         return None
-    one, other, _ = sorted(int(side) for side in sides)  # type: ignore[arg-type]
+    one, other, _ = sorted(int(side) for side in sides)
     return [_short_product(a, b)] if one * other <= MOST else None
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
-from scipy.optimize import minimize
+import scipy
 
 from pymc_dp.accounting.budget import PrivacyBudget, record_weight
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
@@ -252,7 +252,7 @@ def _with_prior(records: RecordModel, theta: Vector, basis: Matrix, move: Vector
         return value, off - basis.T @ records.prior_gradient(place)
 
     with np.errstate(all="ignore"):
-        found = minimize(surprise, move, jac=True, method="BFGS").x
+        found = scipy.optimize.minimize(surprise, move, jac=True, method="BFGS").x
     return theta + basis @ (found if np.isfinite(found).all() else move)
 
 

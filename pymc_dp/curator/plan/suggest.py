@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import gammaincinv, ndtr
 
 from pymc_dp.accounting.budget import PrivacyBudget, record_weight
@@ -129,7 +129,9 @@ def _slopes(model: pm.Model) -> list[NDArray[np.float64]]:
     """Tell records' log-likelihood changes by length of move, for small moves."""
     records = RecordModel(model, confidential=False)
     likelihood, log_prior = records.likelihood, records.log_prior
-    theta = minimize(lambda t: -likelihood(t).sum() - log_prior(t), records.space.start).x
+    theta = scipy.optimize.minimize(
+        lambda t: -likelihood(t).sum() - log_prior(t), records.space.start
+    ).x
     rng = np.random.default_rng(0)
     here, changes = likelihood(theta), []
     for _ in range(20):

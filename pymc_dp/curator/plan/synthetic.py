@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+import scipy
 from pytensor.graph.replace import clone_replace
-from scipy.optimize import minimize
 
 from pymc_dp.compat import models_in_context
 from pymc_dp.curator.confidential import shared_records
@@ -81,7 +81,7 @@ class SyntheticPosterior:
             value, gradient = density(theta, records)
             return -float(value), -gradient
 
-        found = minimize(surprise, start, jac=True, method="BFGS")
+        found = scipy.optimize.minimize(surprise, start, jac=True, method="BFGS")
         return run_nuts(
             density,
             found.x,
