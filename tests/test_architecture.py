@@ -26,8 +26,10 @@ ORDER = [
     "sampling",
 ]
 #: found where they are installed, and where they may import what uses them
+#: imported where they are used
 EXTRAS = {
     ("accounting/composition.py", "dp_accounting"),
+    ("analyst/regression/conjugate.py", "arviz_base"),  # slow to import
     ("mechanisms/opendp_noise.py", "opendp"),
     ("interop/opendp_measurement.py", "opendp"),
 }
