@@ -23,7 +23,7 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs, io_toposort
 from pytensor.scalar import basic as ps
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
@@ -83,6 +83,7 @@ class PointLayout:
         self._given_size = 0
         self._given_shapes: list[tuple[int, ...]] = []
         self._numbers = numbers_of(model)
+        self._copies = {number.data.tobytes() for number in self._numbers}
 
         for rv in parameters:
             value: Any = model.rvs_to_values[rv]
@@ -99,11 +100,16 @@ class PointLayout:
         """
         known = {*self._pieces, self.theta, self.given, self.table, *keep}
         for var in dict.fromkeys(graph_inputs(graphs)):
-            if isinstance(var.type, RandomType):
+            if isinstance(var.type, RandomType) or var in known:
                 continue
-            if var not in known and (var in self._numbers or not isinstance(var, Constant)):
+            if not isinstance(var, Constant) or var in self._numbers or self._is_copy(var):
                 self._add_given(var)
         return clone_replace(list(graphs), self._pieces, rebuild_strict=False)
+
+    def _is_copy(self, var: Constant) -> bool:
+        """Whether a real number is one of the model's: PyMC copies these, and gives them axes."""
+        real = isinstance(var.type, TensorType) and var.type.dtype in continuous_types
+        return real and var.data.tobytes() in self._copies
 
     def _add_given(self, var: Any) -> None:
         shape = np.shape(_current(var, self._point))
@@ -241,18 +247,27 @@ def numbers_of(model: pm.Model) -> set[Constant]:
     graphs = [*model.basic_RVs, *model.potentials]
     found = {var for var in model.rvs_to_values.values() if isinstance(var, Constant)}
     written: set[Any] = set()
+    shaped: dict[Any, Constant] = {}  # numbers given more axes
     for node in io_toposort([], graphs):
-        elementwise = isinstance(node.op, Elemwise) and not isinstance(node.op.scalar_op, ps.Pow)
         for var in node.inputs:
-            if isinstance(var, Constant):
-                if isinstance(node.op, RandomVariable):
-                    arguments = node.op.dist_params(node)
-                    (found if var in arguments else written).add(var)
-                elif elementwise and var.type.dtype in continuous_types:
-                    found.add(var)
-                else:
-                    written.add(var)
+            number = shaped.get(var, var)
+            if not isinstance(number, Constant):
+                continue
+            if isinstance(node.op, DimShuffle):
+                shaped[node.outputs[0]] = number
+            elif _is_argument(node, var, number):
+                found.add(number)
+            else:
+                written.add(number)
     return {var for var in found - written if _is_given(var)}
+
+
+def _is_argument(node: Any, var: Any, number: Constant) -> bool:
+    """Whether a number is an argument of a distribution, or a real one that is computed with."""
+    if isinstance(node.op, RandomVariable):
+        return var in node.op.dist_params(node)
+    computed = isinstance(node.op, Elemwise) and not isinstance(node.op.scalar_op, ps.Pow)
+    return computed and number.type.dtype in continuous_types
 
 
 def _is_given(var: Constant) -> bool:
