@@ -2,8 +2,10 @@
 
 from pymc_dp import datasets, interop, regression
 from pymc_dp.accounting import ConfidentialDataWarning, PrivacyBudget, PrivacyError
+from pymc_dp.analyst.marginal.marginalize import marginalize
 from pymc_dp.analyst.privatized import Privatized, clamp
 from pymc_dp.analyst.steps import GibbsSS, NormalX, RecordGibbs
+from pymc_dp.analyst.unknown_size import unknown_size
 from pymc_dp.curator.plan.pilot import pilot
 from pymc_dp.curator.plan.suggest import clip_fraction, suggest
 from pymc_dp.curator.plan.suggest_hmc import suggest_hmc
@@ -69,6 +71,7 @@ __all__ = [
     "datasets",
     "explain",
     "interop",
+    "marginalize",
     "mmd",
     "pilot",
     "privacy_spent",
@@ -79,4 +82,5 @@ __all__ = [
     "sample",
     "suggest",
     "suggest_hmc",
+    "unknown_size",
 ]
