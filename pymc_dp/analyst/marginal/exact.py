@@ -35,7 +35,7 @@ ORDERS, REFERENCE = (4, 6, 8, 12, 16), 32
 #: error of the log-likelihood that a quadrature may have, as a share of it
 TOLERANCE = 1e-7
 #: draws of the parameters at which it is looked at
-TRIALS = 20
+TRIALS = 10
 
 
 class Exact:
@@ -106,9 +106,7 @@ def _endless_refusal(model: pm.Model, record: Any, found: Sequence[Release]) -> 
     return listed if isinstance(listed, str) else None
 
 
-def _numerics(
-    model: pm.Model, records: Sequence[Any], found: Sequence[Release]
-) -> tuple[int, str]:
+def _numerics(model: pm.Model, records: Sequence[Any], found: Sequence[Release]) -> tuple[int, str]:
     """Nodes a piece of a quadrature (any where there is none), and how the records are summed."""
     *others, last = records
     if has_closed_form(records, found):

@@ -24,6 +24,7 @@ from pymc_dp.analyst.release import Release
 
 __all__ = ["record_log_density"]
 
+
 def record_log_density(
     records: Sequence[TensorVariable],
     releases: Sequence[Release],

@@ -50,18 +50,21 @@ def nodes(
     -------
     values, log_weights : TensorVariable of shape (number of nodes, n)
     """
-    cuts = _cuts(record, releases, released)
+    cuts, safe = _cuts(record, releases, released)
     middle, half = (cuts[1:] + cuts[:-1]) / 2, (cuts[1:] - cuts[:-1]) / 2
     places, weights = (pt.as_tensor(part)[None, :, None] for part in rule)
-    values = middle[:, None, :] + half[:, None, :] * places
+    # pieces without length may lie where the density is not finite
+    values = pt.switch(half > 0, middle, safe)[:, None, :] + half[:, None, :] * places
     log_weights = pt.log(half)[:, None, :] + pt.log(weights)
     return tuple(
         disconnected_grad(part.reshape((-1, part.shape[-1]))) for part in (values, log_weights)
     )
 
 
-def _cuts(record: Any, releases: Sequence[Release], released: Sequence[Any]) -> TensorVariable:
-    """Places to break the line for each record, sorted, of shape (number of cuts, n)."""
+def _cuts(
+    record: Any, releases: Sequence[Release], released: Sequence[Any]
+) -> tuple[TensorVariable, TensorVariable]:
+    """Places to break the line for each record, sorted, of shape (number of cuts, n); the median."""
     quantiles = [_quantile(record, p) for p in QUANTILES]
     corners: list[Any] = []
     for release, value in zip(releases, released, strict=True):
@@ -72,7 +75,7 @@ def _cuts(record: Any, releases: Sequence[Release], released: Sequence[Any]) -> 
         pt.clip(pt.switch(pt.isinf(at) | pt.isnan(at), middle, at), lower, upper) for at in corners
     ]
     everywhere = [pt.broadcast_to(at, (length_of(record),)) for at in (*quantiles, *inside)]
-    return pt.sort(pt.stack(everywhere, axis=0), axis=0)
+    return pt.sort(pt.stack(everywhere, axis=0), axis=0), middle
 
 
 def _quantile(record: Any, probability: float) -> TensorVariable:
@@ -84,4 +87,6 @@ def _around(release: Release, value: Any) -> list[Any]:
     if not isinstance(release.mechanism, AdditiveNoise):
         return []
     noise = release.mechanism.noise
-    return [value + sign * step * noise for step in STEPS for sign in ((1,) if not step else (-1, 1))]
+    return [
+        value + sign * step * noise for step in STEPS for sign in ((1,) if not step else (-1, 1))
+    ]

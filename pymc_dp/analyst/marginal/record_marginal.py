@@ -37,7 +37,9 @@ class RecordMarginalRV(MarginalRV):
 
     _ndim_supp = 0  # a release has one number a record, independent of the others
 
-    def __init__(self, *args: Any, n_releases: int, n_records: int, order: int, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, n_releases: int, n_records: int, order: int, **kwargs: Any
+    ) -> None:
         self.n_releases = n_releases
         self.n_records = n_records
         self.order = order

@@ -68,7 +68,9 @@ def window(record: Any, releases: Sequence[Release], released: Sequence[Any]) ->
 
 
 def _is_plain(release: Release) -> bool:
-    return isinstance(release.mechanism, AdditiveNoise) and not isinstance(release.mechanism, Around)
+    return isinstance(release.mechanism, AdditiveNoise) and not isinstance(
+        release.mechanism, Around
+    )
 
 
 def _around(record: Any, release: Release, value: Any) -> Window | str:
@@ -83,7 +85,7 @@ def _around(record: Any, release: Release, value: Any) -> Window | str:
                 f"{record.name!r}: clamp it, pmdp.clamp({record.name}, 0, upper)."
             )
     steps = np.arange(-width, width + 1)[:, None]
-    listed = pt.round(pt.as_tensor(value)).astype("int64")[None, :] + steps
+    listed = pt.round(pt.as_tensor(value).astype("float64")).astype("int64")[None, :] + steps
     return Window(pt.maximum(listed, 0), pt.switch(listed < 0, -np.inf, 0.0), False)
 
 
