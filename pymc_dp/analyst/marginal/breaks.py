@@ -1,4 +1,4 @@
-"""Where a function of one record has corners: values of the record at which to break an integral."""
+"""Where a function of one record has corners: values of the record to break an integral at."""
 
 from __future__ import annotations
 

@@ -10,7 +10,11 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.basic import copy_stack_trace, node_rewriter
 from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.math import Sum
+from pytensor.tensor.rewriting.basic import register_canonicalize
+from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.graph.additivity import NotAdditiveError, PerRecord, per_record_forms
@@ -19,6 +23,8 @@ __all__ = ["distinct_rows", "over_distinct_rows"]
 
 #: rows by which it is told whether many are alike, before all are sorted
 TRIAL = 1000
+#: name of the index by which rows are told which kind they are of
+KINDS = "pymc_dp: kinds of rows"
 
 
 def over_distinct_rows(density: Any, params: Sequence[Any]) -> TensorVariable:
@@ -40,7 +46,7 @@ def over_distinct_rows(density: Any, params: Sequence[Any]) -> TensorVariable:
     n = density.type.shape[0]
     if n is None or any(n in shape or None in shape for shape in map(_shape, params)):
         return density
-    arrays = [
+    arrays: list[Any] = [
         var
         for var in graph_inputs([density])
         if isinstance(var, Constant) and _shape(var)[:1] == (n,) and _shape(var) != (1,)
@@ -52,14 +58,14 @@ def over_distinct_rows(density: Any, params: Sequence[Any]) -> TensorVariable:
         return density
     try:
         forms = per_record_forms(density, dict.fromkeys(arrays, 0))
-        replaced = {var: pt.constant(np.asarray(var.data)[first]) for var in arrays}
-        shorter = clone_replace(density, replaced, rebuild_strict=False)
+        replaced: dict[Any, Any] = {var: pt.constant(np.asarray(var.data)[first]) for var in arrays}
+        shorter: Any = clone_replace(density, replaced, rebuild_strict=False)
     except (NotAdditiveError, ValueError, TypeError):
         return density
     # an array of n entries that is no constant would have been broadcast against one row
     if forms.get(density) != PerRecord(0) or shorter.type.shape != (len(first),):
         return density
-    return shorter[place]
+    return shorter[pt.constant(place, name=KINDS)]
 
 
 def distinct_rows(arrays: Sequence[NDArray]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -82,3 +88,22 @@ def distinct_rows(arrays: Sequence[NDArray]) -> tuple[NDArray[np.int64], NDArray
 
 def _shape(var: Any) -> tuple[int | None, ...]:
     return tuple(getattr(var.type, "shape", ()))
+
+
+@register_canonicalize
+@node_rewriter([Sum])
+def sum_over_kinds(fgraph: Any, node: Any) -> list[Any] | None:
+    """Sum repeated rows as each kind times how often it is there.
+
+    Of what :func:`over_distinct_rows` returns, and of nothing else.
+    """
+    repeated = node.inputs[0].owner
+    if repeated is None or not isinstance(repeated.op, AdvancedSubtensor):
+        return None
+    rows, *index = repeated.inputs
+    if rows.type.ndim != 1 or len(index) != 1 or index[0].name != KINDS:
+        return None
+    counts = np.bincount(index[0].data).astype(rows.dtype)
+    total = pt.dot(counts, rows)
+    copy_stack_trace(node.outputs[0], total)
+    return [total]

@@ -61,8 +61,8 @@ class Exact:
         combinations = int(np.prod([_number_of_rows(rv) for rv in block.records], dtype=float))
         if combinations > MOST_COMBINATIONS:
             return (
-                f"a record of {block.names} has {combinations} combinations of values, and it takes "
-                f"{MOST_COMBINATIONS}."
+                f"a record of {block.names} has {combinations} combinations of values, and it "
+                f"takes {MOST_COMBINATIONS}."
             )
         return _endless_refusal(model, endless[0], found) if endless else None
 
@@ -108,7 +108,7 @@ def _endless_refusal(model: pm.Model, record: Any, found: Sequence[Release]) -> 
 
 def _numerics(model: pm.Model, records: Sequence[Any], found: Sequence[Release]) -> tuple[int, str]:
     """Nodes a piece of a quadrature (any where there is none), and how the records are summed."""
-    *others, last = records
+    last = records[-1]
     if has_closed_form(records, found):
         return 1, "in closed form"
     if finite_values(last) is not None:
@@ -157,9 +157,9 @@ def _quadrature(
     names = ", ".join(repr(rv.name) for rv in records)
     raise ValueError(
         f"The integral over a record of {names} is not accurate with {ORDERS[-1]} nodes a piece "
-        f"(the log-likelihood is off by {off.max():.0e} of its size). Its statistic may have corners "
-        "or jumps that are not seen: clamp the record itself, pmdp.clamp(x, lower, upper), or sample "
-        "the records with pmdp.sample()."
+        f"(the log-likelihood is off by {off.max():.0e} of its size). Its statistic may have "
+        "corners or jumps that are not seen: clamp the record itself, pmdp.clamp(x, lower, upper), "
+        "or sample the records with pmdp.sample()."
     )
 
 

@@ -15,8 +15,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.factors import per_record_factor
 from pymc_dp.analyst.marginal.closed_forms import closed_form, has_closed_form
-from pymc_dp.analyst.marginal.log_sums import log_sum
+from pymc_dp.analyst.marginal.logs import log_sum
 from pymc_dp.analyst.marginal.quadrature import Rule, nodes
+from pymc_dp.analyst.marginal.shares import weighted_shares
 from pymc_dp.analyst.marginal.values import combinations, finite_values
 from pymc_dp.analyst.marginal.windows import Window, window
 from pymc_dp.analyst.records import length_of
@@ -26,7 +27,7 @@ __all__ = ["record_log_density"]
 
 
 def record_log_density(
-    records: Sequence[TensorVariable],
+    records: Sequence[Any],
     releases: Sequence[Release],
     released: Sequence[Any],
     given: Sequence[Any],
@@ -64,9 +65,11 @@ def record_log_density(
         )
         for release, value in zip(releases, released, strict=True)
     ]
-    *outer, last = records
-    if last.type.ndim > 1:
-        outer, last = list(records), None
+    simple = weighted_shares(records, noise)
+    if simple is not None:
+        return simple
+    last: Any = records[-1] if records[-1].type.ndim == 1 else None
+    outer = [rv for rv in records if rv is not last]
     laws = [log_law(rv, records, given) for rv in outer]
     total: Any = sum([*laws, *noise])
     if last is None:
@@ -75,10 +78,14 @@ def record_log_density(
         law = log_law(last, records, given)
         terms = _terms_of(last, total, law, releases, released, rule)
     columns = [
-        graph_replace([terms], dict(zip(outer, tables, strict=True)), strict=False)[0]
+        graph_replace([terms], _known(outer, tables), strict=False)[0]
         for tables in combinations(outer)
     ]
-    return log_sum(pt.concatenate(columns, axis=0) if len(columns) > 1 else columns[0])
+    return log_sum(pt.concatenate(columns, axis=0))
+
+
+def _known(records: Sequence[Any], tables: Sequence[Any]) -> dict[Any, Any]:
+    return dict(zip(records, tables, strict=True))
 
 
 def log_law(rv: TensorVariable, records: Sequence[Any], given: Sequence[Any]) -> TensorVariable:
@@ -88,9 +95,9 @@ def log_law(rv: TensorVariable, records: Sequence[Any], given: Sequence[Any]) ->
 
 
 def _terms_of(
-    rv: TensorVariable,
-    total: TensorVariable,
-    law: TensorVariable,
+    rv: Any,
+    total: Any,
+    law: Any,
     releases: Sequence[Release],
     released: Sequence[Any],
     rule: Rule,
@@ -109,14 +116,16 @@ def _terms_of(
         return vectorize_graph(total + law, {rv: pt.constant(listed, dtype=rv.dtype)})
     if rv.dtype in continuous_types:
         places, log_weights = nodes(rv, releases, released, rule)
-        return vectorize_graph(total + law, {rv: places}) + log_weights
+        at_nodes: Any = vectorize_graph(total + law, {rv: places})
+        return at_nodes + log_weights
     found = window(rv, releases, released)
     assert isinstance(found, Window)
-    laws = vectorize_graph(law, {rv: found.values})
+    laws: Any = vectorize_graph(law, {rv: found.values})
     if found.lumped:
         rest = pt.log1mexp(pt.minimum(log_sum(laws[:-1]), -1e-300))
         laws = pt.concatenate([laws[:-1], rest[None, :]], axis=0)
-    return vectorize_graph(total, {rv: found.values}) + laws + found.log_weights
+    rest_of_terms: Any = vectorize_graph(total, {rv: found.values})
+    return rest_of_terms + laws + found.log_weights
 
 
 def _log_masses(rv: TensorVariable) -> TensorVariable | None:
@@ -126,7 +135,7 @@ def _log_masses(rv: TensorVariable) -> TensorVariable | None:
     """
     if rv.type.ndim != 1 or not isinstance(rv.owner.op, BernoulliRV | CategoricalRV):
         return None
-    [p] = rv.owner.op.dist_params(rv.owner)
+    p: Any = rv.owner.op.dist_params(rv.owner)[0]
     if isinstance(rv.owner.op, CategoricalRV):
         return pt.log(pt.atleast_2d(p)).T
     p = pt.atleast_1d(p)

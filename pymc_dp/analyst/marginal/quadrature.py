@@ -16,10 +16,10 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
-from pytensor.gradient import disconnected_grad
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.marginal.breaks import breaks_of
+from pymc_dp.analyst.marginal.held import held
 from pymc_dp.analyst.records import length_of
 from pymc_dp.analyst.release import Release
 from pymc_dp.mechanisms.additive import AdditiveNoise
@@ -50,21 +50,42 @@ def nodes(
     -------
     values, log_weights : TensorVariable of shape (number of nodes, n)
     """
-    cuts, safe = _cuts(record, releases, released)
-    middle, half = (cuts[1:] + cuts[:-1]) / 2, (cuts[1:] - cuts[:-1]) / 2
+    cuts, median = _cuts(record, releases, released)
+    start, end = cuts[:-1, None, :], cuts[1:, None, :]
     places, weights = (pt.as_tensor(part)[None, :, None] for part in rule)
+    middle, half = (start + end) / 2, (end - start) / 2
+    values, slope = middle + half * places, half + 0 * places
+    lower, upper = _quantile(record, 0.0), _quantile(record, 1.0)
+    from_lower, by_lower = _on_log_scale(start - lower, end - lower, places)
+    from_upper, by_upper = _on_log_scale(upper - end, upper - start, places)
+    near_upper = upper - middle < middle - lower
+    some = (start > lower) & ~pt.isinf(lower) & ~near_upper
+    values, slope = pt.switch(some, lower + from_lower, values), pt.switch(some, by_lower, slope)
+    some = (end < upper) & ~pt.isinf(upper) & near_upper
+    values, slope = pt.switch(some, upper - from_upper, values), pt.switch(some, by_upper, slope)
     # pieces without length may lie where the density is not finite
-    values = pt.switch(half > 0, middle, safe)[:, None, :] + half[:, None, :] * places
-    log_weights = pt.log(half)[:, None, :] + pt.log(weights)
-    return tuple(
-        disconnected_grad(part.reshape((-1, part.shape[-1]))) for part in (values, log_weights)
-    )
+    values = pt.switch(half > 0, values, median)
+    log_weights = pt.switch(half > 0, pt.log(slope) + pt.log(weights), -np.inf)
+    number = (-1, values.shape[-1])
+    return held(values.reshape(number)), held(log_weights.reshape(number))
+
+
+def _on_log_scale(near: Any, far: Any, places: Any) -> tuple[Any, Any]:
+    """Nodes between two distances from an end of the support, and how fast they move.
+
+    Densities may be powers of that distance, which are smooth on a logarithmic scale.
+    """
+    known = (near > 0) & ~pt.isinf(near) & (far > near)
+    first = pt.switch(known, near, 1.0)
+    length = pt.log(pt.switch(known, far, 2.0) / first)
+    moved = first * pt.exp(length * (1 + places) / 2)
+    return moved, moved * length / 2
 
 
 def _cuts(
     record: Any, releases: Sequence[Release], released: Sequence[Any]
 ) -> tuple[TensorVariable, TensorVariable]:
-    """Places to break the line for each record, sorted, of shape (number of cuts, n); the median."""
+    """Sorted places to break the line at, of shape (number of cuts, n), and the median."""
     quantiles = [_quantile(record, p) for p in QUANTILES]
     corners: list[Any] = []
     for release, value in zip(releases, released, strict=True):

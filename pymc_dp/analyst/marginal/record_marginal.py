@@ -2,8 +2,8 @@
 
 Where noise was added to every record, one record's release depends on that record and the
 parameters alone, so that its marginal density is a sum over the values that the record may have, or
-a one-dimensional integral. The variable made here draws its releases as the model it came from does,
-records first, and has that marginal density.
+a one-dimensional integral. The variable made here draws its releases as the model that it came from
+does, records first, and has that marginal density.
 """
 
 from __future__ import annotations
@@ -114,6 +114,7 @@ def _record_marginal_logprob(
 @support_point_rules.register(RecordMarginalRV)
 def _record_marginal_support_point(op: RecordMarginalRV, rv: Any, *inputs: Any) -> TensorVariable:
     """Start a release that was not observed where its records' starting values put it."""
+    releases: list[Any]
     releases, records = op.joint(inputs)
     which = rv.owner.outputs.index(rv)
     for record in reversed(records):

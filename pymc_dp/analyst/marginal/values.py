@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.distributions.discrete import DiscreteUniformRV
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import graph_inputs
-from pymc.distributions.discrete import DiscreteUniformRV
 from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.basic import BetaBinomialRV, BinomialRV

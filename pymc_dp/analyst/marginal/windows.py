@@ -54,9 +54,9 @@ def window(record: Any, releases: Sequence[Release], released: Sequence[Any]) ->
         return f"the values of {record.name!r} cannot be listed, or have no end that is known."
     n = length_of(record)
     clamps = [clamp_of(release.statistic, record) for release in releases]
-    highest = [_largest(clamp) for clamp in clamps]
-    if all(high is not None for high in highest):
-        most = int(max(highest))  # type: ignore[type-var]
+    highest = [high for clamp in clamps if (high := _largest(clamp)) is not None]
+    if len(highest) == len(clamps):
+        most = int(max(highest))
         if most > MOST_VALUES:
             return f"{record.name!r} is clamped to more than {MOST_VALUES} values."
         listed = np.broadcast_to(np.arange(most + 1)[:, None], (most + 1, n))

@@ -186,7 +186,7 @@ def _integral(pdf, cdf, noise, scale, released, clamp, ends):
     def inside(x):
         return pdf(x) * noise.pdf(released - x, scale=scale)
 
-    pieces = zip(places, places[1:], strict=False)
+    pieces = itertools.pairwise(places)
     total = sum(
         integrate.quad(inside, a, b, epsabs=0, epsrel=1e-10, limit=200)[0] for a, b in pieces
     )

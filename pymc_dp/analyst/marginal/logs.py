@@ -1,4 +1,4 @@
-"""Sums of exponentials and normal probabilities as logarithms, with gradients that stay finite."""
+"""Sums and normal probabilities as logarithms, with gradients that stay finite."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_grad
+
+from pymc_dp.analyst.marginal.held import held
 
 __all__ = ["log_interval", "log_ndtr", "log_sum"]
 
 
-def log_sum(terms: Any, axis: int = 0) -> Any:
-    """Logarithm of a sum of exponentials along an axis.
+def log_sum(terms: Any) -> Any:
+    """Logarithm of a sum of exponentials along the first axis.
 
-    The largest term is taken out before, and is no part of the gradient, which the sum does not
-    depend on: differentiated as it stands, exp(-800) / exp(-800) would be 0 / 0.
+    The largest term is taken out before, and gradients do not see it: differentiated as it stands,
+    exp(-800) / exp(-800) would be 0 / 0.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_dp.analyst.marginal.log_sums import log_sum
-    >>> log_sum(np.array([-1000.0, -1000.0])).eval().round(4)
-    np.float64(-999.3069)
+    >>> from pymc_dp.analyst.marginal.logs import log_sum
+    >>> float(log_sum(np.array([-1000.0, -1000.0])).eval().round(4))
+    -999.3069
     """
     terms = pt.as_tensor(terms)
-    largest = disconnected_grad(pt.max(terms, axis=axis, keepdims=True))
-    largest = pt.switch(pt.isinf(largest), 0.0, largest)
-    total = pt.log(pt.sum(pt.exp(terms - largest), axis=axis))
-    return total + pt.squeeze(largest, axis=axis)
+    largest = pt.max(terms, axis=0)
+    largest = held(pt.switch(pt.isinf(largest), 0.0, largest))
+    return pt.log(pt.sum(pt.exp(terms - largest[None]), axis=0)) + largest
 
 
 def log_ndtr(z: Any) -> Any:
