@@ -1,51 +1,39 @@
-"""Sums over records by their normal law: T ~ N(n m, n V), noise and all integrated out."""
+"""Sums over records by their normal law: T ~ N(n m, n V), the noise integrated out too.
+
+With Gaussian noise a release is normal. Laplace noise of scale b is Gaussian with variance
+b^2 w, w exponential of mean 2: given the w of all components but one, which is summed in closed
+form (:mod:`~pymc_dp.analyst.marginal.convolved`), the totals integrate out and NUTS moves the w.
+Other noise keeps the totals as latents, standardised.
+
+Several releases of the same records are written one given the other, so that each remains a
+variable of its own with a density and a draw.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
-from pytensor.tensor.random.basic import NormalRV
-from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.marginal.strategy import Integrated, MarginalRV, Replacement
-from pymc_dp.analyst.records import RecordBlock, length_of
-from pymc_dp.compat import logprob_rules, support_point_rules
-from pymc_dp.mechanisms import Gaussian
+from pymc_dp.analyst.marginal.convolved import gaussian_variance, has_closed_form, laplace_scale
+from pymc_dp.analyst.marginal.moments import Contributions, Moments
+from pymc_dp.analyst.marginal.nodes import NoNodesError
+from pymc_dp.analyst.marginal.normal_release import NormalReleaseRV, eliminated
+from pymc_dp.analyst.marginal.strategy import Integrated, Replacement
+from pymc_dp.analyst.privatized import concrete_shape
+from pymc_dp.analyst.records import RecordBlock
+from pymc_dp.analyst.release import PrivatizedRV, Release
+from pymc_dp.graph.additivity import NotAdditiveError
+from pymc_dp.mechanisms import Mechanism
+from pymc_dp.types import Variable
 
 __all__ = ["Normal"]
 
-
-class NormalSumRV(MarginalRV):
-    """A released sum with normal law and Gaussian noise: inputs are its mean and variance."""
-
-    @classmethod
-    def rv_op(cls, mean: Any, variance: Any, integrated: Integrated) -> TensorVariable:
-        """Make the variable."""
-        inner = [random_generator_type(), mean.type(), variance.type()]
-        drawn = pt.random.normal(inner[1], pt.sqrt(inner[2]), rng=inner[0], return_next_rng=True)
-        op = cls(
-            inner,
-            list(drawn),
-            integrated=integrated,
-            extended_signature="[rng],(),()->[rng],()",
-        )
-        return op.make_node(pytensor.shared(np.random.default_rng()), mean, variance).outputs[1]
-
-
-@logprob_rules.register(NormalSumRV)
-def _logprob(op: Any, values: Sequence[Any], rng: Any, mean: Any, variance: Any, **_: Any) -> Any:
-    return pm.logp(pm.Normal.dist(mean, pt.sqrt(variance)), values[0])
-
-
-@support_point_rules.register(NormalSumRV)
-def _support_point(op: Any, rv: Any, rng: Any, mean: Any, variance: Any) -> Any:
-    return mean
+_ORDER = 12
 
 
 class Normal:
@@ -55,24 +43,151 @@ class Normal:
 
     def refusal(self, model: pm.Model, block: RecordBlock) -> str | None:
         """Say what keeps the sums from having a normal law that is known."""
-        [*releases] = block.releases
-        if len(releases) != 1 or not isinstance(releases[0].mechanism, Gaussian):
-            return "it takes one sum with Gaussian noise."
-        [record] = block.records[:1]
-        if block.contributions[0] is not record or not isinstance(record.owner.op, NormalRV):
-            return f"it takes sums of normal records, and {record.name!r} is not summed as it is."
+        if not block.releases:
+            return f"no sum over {block.names} was released."
+        if block.factors:
+            names = ", ".join(map(repr, block.factors))
+            return f"{names} tells about every record by itself, not about sums."
+        for release, total in zip(block.releases, block.totals, strict=True):
+            if total is not release.statistic:
+                return f"{release.mechanism!r} of {release.name!r} does not add noise to sums."
+        try:
+            contributions = Contributions(model, block)
+            if contributions.closed_form() is None:
+                contributions.by_nodes(_ORDER)
+        except (NoNodesError, NotAdditiveError) as err:
+            return f"moments of what one record adds cannot be had: {err}"
         return None
 
     def preferred(self, model: pm.Model, block: RecordBlock) -> bool:
-        """Prefer it."""
+        """Prefer it to nothing."""
         return True
 
     def integrate(self, model: pm.Model, block: RecordBlock) -> Replacement:
-        """Build the release's own law."""
-        [release], [record] = block.releases, block.records
-        n = length_of(record)
-        mu, sigma = record.owner.op.dist_params(record.owner)
-        noise = np.float64(release.mechanism.noise)
-        what = Integrated(self.name, (str(record.name),), n, "its sum is normal")
-        new = NormalSumRV.rv_op(n * mu.sum(), n * (sigma**2).sum() + noise**2, what)
-        return Replacement([record], {release.rv: new})
+        """Build the releases' own law."""
+        contributions = Contributions(model, block)
+        moments = contributions.closed_form()
+        how = "sums are normal, moments in closed form"
+        if moments is None:
+            moments = contributions.by_nodes(_ORDER)
+            how = "sums are normal, moments by quadrature"
+        names = tuple(str(rv.name) for rv in block.records)
+        what = Integrated(self.name, names, contributions.n, how)
+        constants = contributions.constants()
+        means = [m + c for m, c in zip(moments.means, constants, strict=True)]
+        chain = _Chain(block, Moments(means, moments.covariances), what)
+        return Replacement(block.records, chain.releases, chain.latents)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A release in the chain."""
+
+    release: Release
+    shape: tuple[int, ...]
+    places: list[int]
+
+    @property
+    def noise(self) -> Mechanism:
+        """The noise on it."""
+        return self.release.mechanism
+
+
+class _Chain:
+    """Releases of one block, one given the other.
+
+    First those with noise of which no law is known together with a normal total, whose totals are
+    latent; then normal noise; then Laplace noise; last, if there is one, a single number whose
+    noise was clamped, rounded or the like.
+    """
+
+    def __init__(self, block: RecordBlock, moments: Moments, what: Integrated) -> None:
+        self.what = what
+        self.latents: dict[str, TensorVariable] = {}
+        self.releases: dict[TensorVariable, TensorVariable] = {}
+        parts = _in_order(block)
+        order = [place for part in parts for place in part.places]
+        self.mean = [moments.means[i] for i in order]
+        self.covariance = [
+            [moments.covariances[max(i, j)][min(i, j)] for j in order[: k + 1]]
+            for k, i in enumerate(order)
+        ]
+        for part in parts:
+            self._add(part, final=part is parts[-1])
+
+    def _add(self, part: _Part, final: bool) -> None:
+        d = len(part.places)
+        if not _integrable(part) and not (final and _closed(part)):
+            return self._latent(part, d)
+        last = None
+        laplace, normal = laplace_scale(part.noise), gaussian_variance(part.noise)
+        if normal is not None:
+            self._noise(np.broadcast_to(normal, part.shape).ravel())
+        elif laplace is not None:
+            scale, off = (np.broadcast_to(a, part.shape).ravel() for a in laplace)
+            mixed = d - 1 if final else d
+            if mixed:
+                name = f"{part.release.name}_w"
+                w = pm.Exponential.dist(0.5, shape=(mixed,))
+                self.latents[name] = w
+                self._noise([scale[i] ** 2 * w[i] + off[i] for i in range(mixed)])
+            if final:
+                last = type(part.noise)(scale=scale[-1])
+        else:
+            last = part.noise
+        own = self.mean[:d], [row[: i + 1] for i, row in enumerate(self.covariance[:d])]
+        new = NormalReleaseRV.rv_op(*own, part.shape, part.noise.dtype, last, self.what)
+        self.releases[part.release.rv] = new
+        if not final:
+            value = new.astype("float64").ravel()
+            self._given([value[i] for i in range(d)])
+
+    def _latent(self, part: _Part, d: int) -> None:
+        """Keep the totals of a release: its noise has no law together with theirs."""
+        zeros = [pt.constant(0.0)] * d
+        unit = [[pt.constant(float(i == j)) for j in range(i + 1)] for i in range(d)]
+        z = NormalReleaseRV.rv_op(zeros, unit, (d,), "float64", None, self.what)
+        self.latents[f"{part.release.name}_z"] = z
+        variances = [self.covariance[i][i] for i in range(d)]
+        totals: list[Variable] = []
+        for i in range(d):
+            # totals that follow from others have no variance left, but for rounding
+            self.covariance[0][0] = pt.maximum(self.covariance[0][0], 1e-9 * variances[i])
+            totals.append(self.mean[0] + pt.sqrt(self.covariance[0][0]) * z[i])
+            self._given(totals[-1:])
+        statistic = pt.stack(totals).reshape(part.shape) if part.shape else totals[0]
+        if part.noise.dtype == "int64":
+            statistic = pt.specify_shape(statistic, part.shape)
+        self.releases[part.release.rv] = PrivatizedRV.rv_op(statistic, part.noise)
+
+    def _noise(self, variances: Any) -> None:
+        for i, variance in enumerate(variances):
+            self.covariance[i][i] = self.covariance[i][i] + variance
+
+    def _given(self, values: list[Variable]) -> None:
+        self.mean, self.covariance = eliminated(self.mean, self.covariance, values)
+
+
+def _integrable(part: _Part) -> bool:
+    """Whether noise is normal, or is so given other variables."""
+    return gaussian_variance(part.noise) is not None or laplace_scale(part.noise) is not None
+
+
+def _closed(part: _Part) -> bool:
+    """Whether it is one number, whose law together with a normal total is known."""
+    return len(part.places) == 1 and has_closed_form(part.noise)
+
+
+def _in_order(block: RecordBlock) -> list[_Part]:
+    shapes = [concrete_shape(total) for total in block.totals]
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+    parts = [
+        _Part(release, shape, list(range(end - int(np.prod(shape)), end)))
+        for release, shape, end in zip(block.releases, shapes, ends, strict=True)
+    ]
+    odd = [part for part in parts if not _integrable(part)]
+    final = next((part for part in odd if _closed(part)), None)
+    normal = [part for part in parts if gaussian_variance(part.noise) is not None]
+    laplace = [part for part in parts if laplace_scale(part.noise) is not None]
+    latent = [part for part in odd if part is not final]
+    return [*latent, *normal, *laplace, *([] if final is None else [final])]
