@@ -24,7 +24,14 @@ import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 
-from pymc_dp.mechanisms import DiscreteGaussian, DiscreteLaplace, Exact, Gaussian, Laplace, Mechanism
+from pymc_dp.mechanisms import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Exact,
+    Gaussian,
+    Laplace,
+    Mechanism,
+)
 from pymc_dp.mechanisms.additive import AdditiveNoise
 from pymc_dp.mechanisms.around import Around
 from pymc_dp.types import Array, Variable

@@ -69,7 +69,9 @@ def kinks_of(
                         graph, dict.fromkeys(records, 0), fixed=parameters
                     ).get(graph)
                     reached = set(ancestors([graph], blockers={*records, *parameters}))
-                    if isinstance(form, PerRecord) and reached & {*records, *parameters} == {record}:
+                    if isinstance(form, PerRecord) and reached & {*records, *parameters} == {
+                        record
+                    }:
                         switches.append((graph, form.axis))
     if not switches:
         return np.zeros((len(index), 0))

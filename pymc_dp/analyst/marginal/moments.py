@@ -103,7 +103,9 @@ class Contributions:
         outputs = [(contribution, 0) for contribution in self.block.contributions]
         found = on_rows(outputs, table.values, table.index, self.parameters)
         rows = len(table.index)
-        parts = [_table(part, rows, total) for part, total in zip(found, self.block.totals, strict=True)]
+        parts = [
+            _table(part, rows, total) for part, total in zip(found, self.block.totals, strict=True)
+        ]
         return pt.concatenate(parts, axis=1)
 
     def constants(self) -> list[Variable]:
@@ -151,5 +153,3 @@ def _constant(total: Variable, records: list[Any], fixed: list[Any]) -> Variable
         and any(isinstance(forms.get(inp), PerRecord) for inp in var.owner.inputs)
     }
     return graph_replace([total], sums, strict=False)[0]
-
-

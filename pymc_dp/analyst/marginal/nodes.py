@@ -79,9 +79,7 @@ class Table:
         return (apart * weights.reshape((*weights.shape, *[1] * len(rest)))).sum(axis=1)
 
 
-def node_table(
-    model: pm.Model, block: RecordBlock, index: NDArray[np.int64], order: int
-) -> Table:
+def node_table(model: pm.Model, block: RecordBlock, index: NDArray[np.int64], order: int) -> Table:
     """Lay out nodes for a block's records, `order` between any two quantiles or kinks."""
     parameters = [rv for rv in model.basic_RVs if rv not in block.records]
     kinds = len(index)
