@@ -104,19 +104,20 @@ def distinct_rows(
 def without_shapes(
     outputs: Sequence[Variable], records: Iterable[Variable], fixed: Iterable[Variable] = ()
 ) -> list[Variable]:
-    """Replace lengths of what depends on records by numbers: those of a table of rows differ."""
-    records = list(records)
+    """Replace lengths by numbers: those of a table of rows differ, and others are known."""
+    own = set(records)
     replaced: dict[Variable, Variable] = {}
-    for node in io_toposort([*records, *fixed], list(outputs)):
-        if not isinstance(node.op, Shape | Shape_i):
-            continue
-        [var] = node.inputs
-        if var in records or set(records) & set(ancestors([var], blockers=set(records))):
-            lengths = [pt.as_tensor(s if s is not None else var.shape[i].eval())
-                       for i, s in enumerate(var.type.shape)]  # fmt: skip
-            lengths = [length.astype("int64") for length in lengths]
-            shape = isinstance(node.op, Shape)
-            replaced[node.outputs[0]] = pt.stack(lengths) if shape else lengths[node.op.i]
+    nodes: list[Any] = list(io_toposort([*own, *fixed], list(outputs)))
+    for node in nodes:
+        if isinstance(node.op, Shape | Shape_i):
+            [var] = node.inputs
+            if None not in var.type.shape or own & set(ancestors([var], blockers=own)):
+                static = enumerate(var.type.shape)
+                lengths = [var.shape[i].eval() if s is None else s for i, s in static]
+                whole = np.array(lengths, dtype=np.int64)
+                replaced[node.outputs[0]] = pt.constant(
+                    whole if isinstance(node.op, Shape) else whole[node.op.i]
+                )
     return graph_replace(list(outputs), replaced, strict=False) if replaced else list(outputs)
 
 
@@ -188,9 +189,8 @@ def _(op: Elemwise, var: Variable, axis: int, rows: _Rows) -> Variable:
 @_on_rows.register(DimShuffle)
 def _(op: DimShuffle, var: Variable, axis: int, rows: _Rows) -> Variable | None:
     [inp] = var.owner.inputs
-    if op.new_order[axis] == "x":
-        return None
-    return rows.take(inp, op.new_order[axis]).dimshuffle(*op.new_order)
+    own = op.new_order[axis]
+    return None if own == "x" else rows.take(inp, int(own)).dimshuffle(*op.new_order)
 
 
 @_on_rows.register(Alloc)
@@ -278,7 +278,7 @@ def _(op: Subtensor, var: Variable, axis: int, rows: _Rows) -> Variable | None:
 def _(op: AdvancedSubtensor, var: Variable, axis: int, rows: _Rows) -> Variable | None:
     """Look up by each record's index, in what has no records itself: effect[group]."""
     base, *flat = var.owner.inputs
-    index = list(indices_from_subtensor(flat, op.idx_list))
+    index: list[Any] = list(indices_from_subtensor(flat, op.idx_list))
     arrays = [a for a, entry in enumerate(index) if not isinstance(entry, slice)]
     if base in rows.involved or arrays != list(range(len(arrays))):
         return None  # the axes of an index that begins with arrays come first

@@ -115,6 +115,11 @@ def _convolved(mechanism: Mechanism, variance: Variable) -> Any:
     return _NormalLaplace(whole, pt.maximum(variance + off, 1e-12 * scale**2), scale)
 
 
+def _log_add(a: Variable, b: Variable) -> Variable:
+    """Log of a sum of exponentials, safe whatever compiles it."""
+    return pt.maximum(a, b) + pt.log1p(pt.exp(-pt.abs(a - b)))
+
+
 class _Noise:
     """Noise around a mean, as the mechanisms around it want it: see `AdditiveNoise`."""
 
@@ -153,14 +158,14 @@ class _NormalLaplace(_Noise):
 
     def logp(self, released: Any, statistic: Any) -> Variable:
         minus, plus, _ = self._parts(pt.abs(released - statistic))
-        return pt.logaddexp(minus, plus) - np.log(4 * self.scale)
+        return _log_add(minus, plus) - np.log(4 * self.scale)
 
     def symbolic_log_tail(self, x: Variable) -> Variable:
         minus, _, u_plus = self._parts(x)
         z = x / pt.sqrt(2 * self.variance)
         # both are of the size of the normal tail, and the first is the larger one
         rest = pt.log(0.5 * pt.erfcx(z) - 0.25 * pt.erfcx(u_plus)) - z**2
-        return pt.logaddexp(rest, minus - np.log(4))
+        return _log_add(rest, minus - np.log(4))
 
     def _parts(self, x: Variable) -> tuple[Variable, Variable, Variable]:
         """Log A of both signs, and u of the second, for x >= 0."""

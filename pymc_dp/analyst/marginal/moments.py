@@ -17,7 +17,7 @@ from pymc_dp.analyst.marginal.piecewise import PiecewisePolynomials, piecewise_p
 from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.records import RecordBlock, length_of
 from pymc_dp.graph.additivity import Additive, PerRecord, direct_inputs, per_record_forms
-from pymc_dp.graph.rows import distinct_rows, on_rows
+from pymc_dp.graph.rows import distinct_rows, on_rows, without_shapes
 from pymc_dp.types import Variable
 
 __all__ = ["Contributions", "Moments"]
@@ -73,7 +73,8 @@ class Contributions:
         [record, *more] = self.block.records
         if more or not isinstance(record.owner.op, NormalRV) or record.type.ndim != 1:
             return None
-        used = direct_inputs(self.block.contributions, self.model.basic_RVs)
+        plain = without_shapes(self.block.contributions, [record], self.parameters)
+        used = direct_inputs(plain, self.model.basic_RVs)
         if not set(used) <= {record}:
             return None
         kinks = kinks_of(self.block.contributions, [record], record, self.parameters, self.index)
@@ -109,7 +110,7 @@ class Contributions:
         return pt.concatenate(parts, axis=1)
 
     def constants(self) -> list[Variable]:
-        """What is added to the sums over records, to every total: no records enter it."""
+        """Write what is added to the sums over records, for every total: no records enter it."""
         result = []
         for total in self.block.totals:
             constant = _constant(total, self.block.records, self.parameters).ravel()
@@ -128,7 +129,8 @@ class Contributions:
 def _table(part: Variable, rows: int, total: Variable) -> Variable:
     size = int(np.prod(total.type.shape))
     flat = part.astype("float64").reshape((part.shape[0], size))
-    return pt.specify_shape(pt.alloc(flat, rows, size), (rows, size))
+    whole: Any = pt.alloc(flat, rows, size)
+    return pt.specify_shape(whole, (rows, size))
 
 
 def _aligned_parameters(rv: Any) -> list[Variable]:

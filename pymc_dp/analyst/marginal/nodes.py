@@ -19,19 +19,20 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.distributions.transforms import LogTransform
 from pymc.vartypes import continuous_types
-from pytensor.gradient import disconnected_grad
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.replace import graph_replace
 from pytensor.tensor.random.basic import (
     BinomialRV,
     NegBinomialRV,
     NormalRV,
     PoissonRV,
 )
-from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dp.analyst.factors import per_record_factor
 from pymc_dp.analyst.marginal.kinks import kinks_of
 from pymc_dp.analyst.records import RecordBlock, batch_ndim
 from pymc_dp.compat import default_transform_rules
+from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.rows import on_rows
 from pymc_dp.graph.support import small_support
 from pymc_dp.types import Matrix, Variable, Vector
@@ -148,12 +149,9 @@ def _nodes(
     if support is not None:
         whole = np.tile(np.array(support, dtype=np.float64), (rows, 1))
         return pt.constant(whole), pt.zeros_like(whole)
-    if not isinstance(rv.owner.op, RandomVariable):
-        raise NoNodesError(f"{rv.name!r} has a distribution without known quantiles.")
-    given = _parameters(rv, column, values, index, parameters)
     if rv.dtype not in continuous_types:
-        return _window(rv, given, rows)
-    edges = disconnected_grad(_edges(rv, given))
+        return _window(rv, _parameters(rv, column, values, index, parameters), rows)
+    edges = _held(_edges(rv, column, values, index, parameters), [*parameters, *values.values()])
     outer = edges[:, :1], edges[:, -1:]
     if kinks.shape[1]:
         inner = pt.clip(pt.constant(np.clip(kinks, -1e300, 1e300)), *outer)
@@ -189,7 +187,9 @@ def _parameters(
     parameters: Sequence[Any],
 ) -> list[Any]:
     """Parameters of a record variable's distribution on the rows, of shape (rows or 1, 1)."""
-    found = []
+    found: list[Any] = []
+    if not hasattr(rv.owner.op, "dist_params"):
+        return found
     for parameter in rv.owner.op.dist_params(rv.owner):
         aligned = parameter
         if parameter.type.ndim < rv.type.ndim:
@@ -202,18 +202,43 @@ def _parameters(
     return found
 
 
-def _edges(rv: Any, parameters: Sequence[Any]) -> Any:
+def _edges(
+    rv: Any,
+    column: int,
+    values: dict[Any, Any],
+    index: NDArray[np.int64],
+    parameters: Sequence[Any],
+) -> Any:
     """Places between which a density is smooth, of shape (rows or 1, places)."""
     if isinstance(rv.owner.op, NormalRV):
-        mu, sigma = parameters
+        mu, sigma = _parameters(rv, column, values, index, parameters)
         return mu + sigma * _DEVIATIONS
-    [_, variable] = rv.owner.op.make_node(None, None, *parameters).outputs
     try:
-        return pm.icdf(variable, pt.constant(_LEVELS[None, :]), warn_rvs=False)
+        places = [pm.icdf(rv, pt.constant(level), warn_rvs=False) for level in _LEVELS]
     except NotImplementedError:
+        name = getattr(rv.owner.op, "name", None) or type(rv.owner.op).__name__
         raise NoNodesError(
-            f"{rv.name!r} has a distribution without known quantiles ({rv.owner.op.name})."
+            f"{rv.name!r} has a distribution without known quantiles ({name})."
         ) from None
+    missing = rv.type.ndim - places[0].type.ndim
+    aligned = [pt.expand_dims(place, tuple(range(missing))) for place in places]
+    found = on_rows([(place, 0) for place in aligned], values, index, parameters)
+    if rv.type.ndim == 2:
+        found = [on[:, 0] if on.type.shape[1] == 1 else on[:, column] for on in found]
+    return pt.stack(found, axis=1)
+
+
+def _held(output: Any, given: Sequence[Any]) -> Any:
+    """Leave the gradient of something out; a copy of the model leaves it out too."""
+    inputs = direct_inputs([output], given)
+    inner = [inp.type() for inp in inputs]
+    [graph] = graph_replace([output], dict(zip(inputs, inner, strict=True)), strict=False)
+
+    def no_gradient(inputs: Any, outputs: Any, gradients: Any) -> list[Any]:
+        return [inp.zeros_like() for inp in inputs]
+
+    op: Any = OpFromGraph(inner, [graph], pullback=no_gradient)
+    return op(*inputs) if inputs else output
 
 
 def _window(rv: Any, parameters: Sequence[Any], rows: int) -> tuple[Any, Any]:
@@ -228,11 +253,11 @@ def _window(rv: Any, parameters: Sequence[Any], rows: int) -> tuple[Any, Any]:
         case NegBinomialRV():
             number, p = parameters
             mean, variance = number * (1 - p) / p, number * (1 - p) / p**2
-        case _:
-            raise NoNodesError(f"{rv.name!r} is a count without a rule ({rv.owner.op.name}).")
+        case op:
+            raise NoNodesError(f"{rv.name!r} is a count without a rule ({type(op).__name__}).")
     spread = pt.sqrt(variance)
     low = pt.maximum(pt.floor(mean - 10 * spread - 10), 0.0)
     step = pt.ceil(pt.maximum((mean + 12 * spread + 30 - low) / _WINDOW, 1.0))
-    nodes = disconnected_grad(low + step * np.arange(_WINDOW))
-    log_steps = pt.log(disconnected_grad(step)) * np.ones(_WINDOW)
+    nodes = low + step * np.arange(_WINDOW)  # which jump: their gradient is zero
+    log_steps = pt.log(step) * np.ones(_WINDOW)
     return pt.alloc(nodes, rows, _WINDOW), pt.alloc(log_steps, rows, _WINDOW)

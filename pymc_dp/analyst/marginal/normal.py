@@ -11,6 +11,7 @@ variable of its own with a density and a draw.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,21 +20,36 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.analyst.marginal.accuracy import quadrature_error
 from pymc_dp.analyst.marginal.convolved import gaussian_variance, has_closed_form, laplace_scale
 from pymc_dp.analyst.marginal.moments import Contributions, Moments
 from pymc_dp.analyst.marginal.nodes import NoNodesError
-from pymc_dp.analyst.marginal.normal_release import NormalReleaseRV, eliminated
+from pymc_dp.analyst.marginal.normal_release import (
+    Background,
+    MixingRV,
+    NormalReleaseRV,
+    StandardTotalsRV,
+    eliminated,
+    square,
+)
+from pymc_dp.analyst.marginal.rebuild import rebuilt
+from pymc_dp.analyst.marginal.start import find_mode, start_of
 from pymc_dp.analyst.marginal.strategy import Integrated, Replacement
 from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.records import RecordBlock
 from pymc_dp.analyst.release import PrivatizedRV, Release
 from pymc_dp.graph.additivity import NotAdditiveError
+from pymc_dp.graph.support import small_support
 from pymc_dp.mechanisms import Mechanism
+from pymc_dp.mechanisms.around import Around
 from pymc_dp.types import Variable
 
-__all__ = ["Normal"]
+__all__ = ["ORDERS", "Normal"]
 
-_ORDER = 12
+#: nodes between quantiles that are tried, until they are enough
+ORDERS = (8, 16, 32, 64)
+#: error of a total's mean that is small enough, in the total's standard deviations
+ENOUGH = 0.05
 
 
 class Normal:
@@ -43,18 +59,18 @@ class Normal:
 
     def refusal(self, model: pm.Model, block: RecordBlock) -> str | None:
         """Say what keeps the sums from having a normal law that is known."""
-        if not block.releases:
-            return f"no sum over {block.names} was released."
         if block.factors:
             names = ", ".join(map(repr, block.factors))
             return f"{names} tells about every record by itself, not about sums."
+        if not block.releases:
+            return f"no sum over {block.names} was released."
         for release, total in zip(block.releases, block.totals, strict=True):
             if total is not release.statistic:
                 return f"{release.mechanism!r} of {release.name!r} does not add noise to sums."
         try:
             contributions = Contributions(model, block)
             if contributions.closed_form() is None:
-                contributions.by_nodes(_ORDER)
+                contributions.by_nodes(ORDERS[0])
         except (NoNodesError, NotAdditiveError) as err:
             return f"moments of what one record adds cannot be had: {err}"
         return None
@@ -64,19 +80,46 @@ class Normal:
         return True
 
     def integrate(self, model: pm.Model, block: RecordBlock) -> Replacement:
-        """Build the releases' own law."""
+        """Build the releases' own law, with as many nodes as its mean needs at the posterior."""
         contributions = Contributions(model, block)
         moments = contributions.closed_form()
-        how = "sums are normal, moments in closed form"
-        if moments is None:
-            moments = contributions.by_nodes(_ORDER)
-            how = "sums are normal, moments by quadrature"
+        if moments is not None:
+            return self._replacement(contributions, moments, ORDERS[0], "in closed form")
+        if all(small_support(rv) is not None for rv in block.records):
+            moments = contributions.by_nodes(ORDERS[0])
+            return self._replacement(contributions, moments, ORDERS[0], "summed over all values")
+        error = np.inf
+        for order in ORDERS:
+            how = f"by quadrature, {order} nodes between quantiles"
+            found = self._replacement(contributions, contributions.by_nodes(order), order, how)
+            error = _quadrature_error(model, found)
+            if error < ENOUGH:
+                return found
+        raise ValueError(
+            f"The mean of a sum over {block.names} cannot be had accurately enough: it is off by "
+            f"{error:.2g} of the sum's standard deviation at n = {contributions.n}, and {ENOUGH} "
+            "is allowed. pmdp.sample() samples the records (RecordGibbs)."
+        )
+
+    def _replacement(
+        self, contributions: Contributions, moments: Moments, order: int, how: str
+    ) -> Replacement:
+        block = contributions.block
         names = tuple(str(rv.name) for rv in block.records)
-        what = Integrated(self.name, names, contributions.n, how)
+        what = Integrated(self.name, names, contributions.n, f"sums are normal, moments {how}")
         constants = contributions.constants()
         means = [m + c for m, c in zip(moments.means, constants, strict=True)]
         chain = _Chain(block, Moments(means, moments.covariances), what)
+        chain.finish(contributions, 2 * order, constants)
         return Replacement(block.records, chain.releases, chain.latents)
+
+
+def _quadrature_error(model: pm.Model, found: Replacement) -> float:
+    """Error of a total's mean near the posterior; at the start where other records remain."""
+    trial = rebuilt(model, [found])
+    size = sum(value.size for value in trial.initial_point().values())
+    mode = find_mode(trial) if size < 200 else None
+    return quadrature_error(trial, mode or start_of(trial))
 
 
 @dataclass(frozen=True)
@@ -105,17 +148,46 @@ class _Chain:
         self.what = what
         self.latents: dict[str, TensorVariable] = {}
         self.releases: dict[TensorVariable, TensorVariable] = {}
-        parts = _in_order(block)
-        order = [place for part in parts for place in part.places]
+        self.parts = parts = _in_order(block)
+        self.order = order = [place for part in parts for place in part.places]
         self.mean = [moments.means[i] for i in order]
         self.covariance = [
             [moments.covariances[max(i, j)][min(i, j)] for j in order[: k + 1]]
             for k, i in enumerate(order)
         ]
-        for part in parts:
-            self._add(part, final=part is parts[-1])
+        self.joint = list(self.mean), [list(row) for row in self.covariance]
+        #: noise on every total, as a variance, and values of those before the last release
+        self.noise: list[Any] = []
+        self.earlier: list[Variable] = []
+        for part in parts[:-1]:
+            self._add(part, final=False)
 
-    def _add(self, part: _Part, final: bool) -> None:
+    def finish(
+        self, contributions: Contributions, order: int, constants: Sequence[Variable]
+    ) -> None:
+        """Add the last release, which knows all that is known of the block."""
+        table = contributions.table(order)
+        columns = contributions.columns(table)[:, self.order]
+        counts = pt.constant(contributions.counts.astype(np.float64))
+        added = pt.stack([constants[i] for i in self.order])
+        mean, covariance = self.joint
+        self._add(
+            self.parts[-1],
+            final=True,
+            background=lambda: Background(
+                pt.stack(mean),
+                square(covariance) + pt.diag(pt.stack([pt.as_tensor(v) for v in self.noise])),
+                pt.stack(self.earlier) if self.earlier else pt.zeros(0),
+                columns,
+                table.weights,
+                counts,
+                counts @ table.mean(columns) + added,
+            ),
+        )
+
+    def _add(
+        self, part: _Part, final: bool, background: Callable[[], Background] | None = None
+    ) -> None:
         d = len(part.places)
         if not _integrable(part) and not (final and _closed(part)):
             return self._latent(part, d)
@@ -128,15 +200,19 @@ class _Chain:
             mixed = d - 1 if final else d
             if mixed:
                 name = f"{part.release.name}_w"
-                w = pm.Exponential.dist(0.5, shape=(mixed,))
+                w = MixingRV.of(mixed)
                 self.latents[name] = w
                 self._noise([scale[i] ** 2 * w[i] + off[i] for i in range(mixed)])
             if final:
-                last = type(part.noise)(scale=scale[-1])
+                kind: Any = type(part.noise)
+                last = kind(scale=scale[-1])
+                self.noise.append(2 * scale[-1] ** 2)
         else:
             last = part.noise
+            self.noise.append(_rough_variance(part.noise))
         own = self.mean[:d], [row[: i + 1] for i, row in enumerate(self.covariance[:d])]
-        new = NormalReleaseRV.rv_op(*own, part.shape, part.noise.dtype, last, self.what)
+        told = None if background is None else background()
+        new = NormalReleaseRV.rv_op(*own, part.shape, part.noise.dtype, last, self.what, told)
         self.releases[part.release.rv] = new
         if not final:
             value = new.astype("float64").ravel()
@@ -146,7 +222,7 @@ class _Chain:
         """Keep the totals of a release: its noise has no law together with theirs."""
         zeros = [pt.constant(0.0)] * d
         unit = [[pt.constant(float(i == j)) for j in range(i + 1)] for i in range(d)]
-        z = NormalReleaseRV.rv_op(zeros, unit, (d,), "float64", None, self.what)
+        z = StandardTotalsRV.rv_op(zeros, unit, (d,), "float64", None, self.what)
         self.latents[f"{part.release.name}_z"] = z
         variances = [self.covariance[i][i] for i in range(d)]
         totals: list[Variable] = []
@@ -155,17 +231,29 @@ class _Chain:
             self.covariance[0][0] = pt.maximum(self.covariance[0][0], 1e-9 * variances[i])
             totals.append(self.mean[0] + pt.sqrt(self.covariance[0][0]) * z[i])
             self._given(totals[-1:])
+        self.noise += [0.0] * d
         statistic = pt.stack(totals).reshape(part.shape) if part.shape else totals[0]
         if part.noise.dtype == "int64":
             statistic = pt.specify_shape(statistic, part.shape)
         self.releases[part.release.rv] = PrivatizedRV.rv_op(statistic, part.noise)
 
     def _noise(self, variances: Any) -> None:
+        self.noise += list(variances)
         for i, variance in enumerate(variances):
             self.covariance[i][i] = self.covariance[i][i] + variance
 
     def _given(self, values: list[Variable]) -> None:
+        self.earlier += values
         self.mean, self.covariance = eliminated(self.mean, self.covariance, values)
+
+
+def _rough_variance(noise: Any) -> float:
+    """Variance of noise before anything was done to it."""
+    inner = noise.inner if isinstance(noise, Around) else noise
+    if isinstance(inner, Around):
+        return _rough_variance(inner)
+    normal = gaussian_variance(inner)
+    return float(2 * inner.noise**2 if normal is None else normal)
 
 
 def _integrable(part: _Part) -> bool:

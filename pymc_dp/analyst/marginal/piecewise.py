@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import comb
 from typing import Any
 
@@ -96,13 +97,11 @@ class PiecewisePolynomials:
             # far out all that matters is which side it is, and powers must stay finite
             ends.append(pt.clip(z, -40.0, 40.0))
         ends.append(None)
-        densities = [None if z is None else pt.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) for z in ends]
+        densities: list[Any] = [
+            None if z is None else pt.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) for z in ends
+        ]
         result = []
-        for (a, b), (pa, pb) in zip(
-            zip(ends[:-1], ends[1:], strict=True),
-            zip(densities[:-1], densities[1:], strict=True),
-            strict=True,
-        ):
+        for (a, b), (pa, pb) in zip(pairwise(ends), pairwise(densities), strict=True):
             found: list[Any] = [_mass(a, b)]
             for k in range(1, longest):
                 edge = _sum(
@@ -146,7 +145,9 @@ def piecewise_polynomials(
     """
     reach = _reach(kinks)
     found = _fitted(contributions, record, kinks, index, reach)
-    for j in reversed(range(kinks.shape[1] if found else 0)):
+    for j in reversed(range(kinks.shape[1])):
+        if found is None:
+            return None
         fewer = _fitted(contributions, record, np.delete(found.kinks, j, axis=1), index, reach)
         found = fewer or found
     return found
@@ -185,7 +186,7 @@ def _fitted(
 
 
 def _reach(kinks: Matrix) -> tuple[Matrix, Matrix]:
-    """Ends, beyond all kinks, of the part on which polynomials are read off."""
+    """Find ends, beyond all kinks, of the part on which polynomials are read off."""
     finite = np.where(np.isfinite(kinks), kinks, kinks[:, :1])
     finite = np.where(np.isfinite(finite), finite, 0.0)
     low = finite.min(axis=1, keepdims=True, initial=np.inf if kinks.shape[1] else 0.0)

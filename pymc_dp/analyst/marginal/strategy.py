@@ -39,7 +39,15 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.analyst.records import RecordBlock
 from pymc_dp.compat import SymbolicRandomVariable
 
-__all__ = ["Integrated", "MarginalRV", "Replacement", "Strategy", "integrated_out"]
+__all__ = [
+    "AuxiliaryRV",
+    "Integrated",
+    "MarginalRV",
+    "Replacement",
+    "Strategy",
+    "auxiliary_variables",
+    "integrated_out",
+]
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,10 @@ class MarginalRV(SymbolicRandomVariable):
         super().__init__(*args, **kwargs)
 
 
+class AuxiliaryRV:
+    """Mixed into the variables that a strategy adds: results leave them out unless asked."""
+
+
 @dataclass(frozen=True)
 class Replacement:
     """What becomes of a part of a model.
@@ -88,8 +100,8 @@ class Replacement:
     releases : dict
         What stands in place of a release, or of another variable of the model.
     latents : dict
-        New latent variables by name, parents first. Results of :func:`~pymc_dp.sample` leave them
-        out, as they do records.
+        New latent variables by name, parents first. Results of :func:`~pymc_dp.sample` leave those
+        out that are an :class:`AuxiliaryRV`, as they do records.
     """
 
     removed: Sequence[TensorVariable]
@@ -111,6 +123,11 @@ class Strategy(Protocol):
 
     def integrate(self, model: pm.Model, block: RecordBlock) -> Replacement:
         """Build what stands in place of the block's releases."""
+
+
+def auxiliary_variables(model: pm.Model) -> list[TensorVariable]:
+    """Latent variables that integrating records out has added."""
+    return [rv for rv in model.free_RVs if isinstance(rv.owner.op, AuxiliaryRV)]
 
 
 def integrated_out(model: pm.Model) -> dict[str, Integrated]:
