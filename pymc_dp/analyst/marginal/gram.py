@@ -26,6 +26,7 @@ from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.variable import TensorVariable
 from scipy.special import multigammaln
 
+from pymc_dp.analyst.marginal.strategy import AuxiliaryRV
 from pymc_dp.analyst.regression.normal_x.wishart import (
     GramTransform,
     ones_first,
@@ -44,7 +45,7 @@ from pymc_dp.types import Array
 __all__ = ["MarginalGramRV"]
 
 
-class MarginalGramRV(SymbolicRandomVariable):
+class MarginalGramRV(AuxiliaryRV, SymbolicRandomVariable):
     """Gram matrices (J, p, p) of holders whose rows have one normal law, which is integrated out.
 
     Inputs: numbers of rows (J,); mean (d,) and covariance (d, d) of the coordinates that samplers
