@@ -122,7 +122,7 @@ def _releases(
     known: dict[Any, Any] = {found.S: inner[0], found.z: CrossProductRV.rv_op(*inner[:3])}
     drawn = []
     for release in old:
-        [statistic] = clone_replace([release.statistic], known, rebuild_strict=False)
+        statistic: Any = clone_replace(release.statistic, known, rebuild_strict=False)
         drawn.append(PrivatizedRV.rv_op(statistic, release.mechanism))
     generators = [var for var in graph_inputs(drawn) if isinstance(var, SharedVariable)]
     updates = collect_default_updates(drawn, inputs=inner, must_be_shared=False)
