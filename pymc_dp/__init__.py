@@ -6,6 +6,7 @@ from pymc_dp.analyst.marginal.marginalize import marginalize
 from pymc_dp.analyst.marginal.recover import recover_records
 from pymc_dp.analyst.privatized import Privatized, clamp
 from pymc_dp.analyst.steps import GibbsSS, NormalX, RecordGibbs
+from pymc_dp.analyst.unknown_size import unknown_size
 from pymc_dp.curator.plan.pilot import pilot
 from pymc_dp.curator.plan.suggest import clip_fraction, suggest
 from pymc_dp.curator.plan.suggest_hmc import suggest_hmc
@@ -83,4 +84,5 @@ __all__ = [
     "sample",
     "suggest",
     "suggest_hmc",
+    "unknown_size",
 ]
