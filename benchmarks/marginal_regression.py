@@ -130,9 +130,7 @@ def run_case(name):
     for peer, found in runs.items():
         row[peer if peer != own else "GibbsSS or NormalX"] = min(rates(found, NAMES)[0].values())
     row["R-hat"] = " ".join(f"{rates(found, NAMES)[1]:.3f}" for found in runs.values())
-    row["errors from by hand"] = apart(
-        runs["marginalize"][0], runs["by hand, nutpie"][0], NAMES
-    )
+    row["errors from by hand"] = apart(runs["marginalize"][0], runs["by hand, nutpie"][0], NAMES)
     row["errors from ours"] = apart(runs["marginalize"][0], runs[own][0], NAMES)
     return row
 

@@ -49,6 +49,9 @@ def marginalize(
         How; by default the first of these that applies, see :func:`~pymc_dp.explain` for which it
         was.
 
+        ``"exact"``: noise is on every record, and each record is summed or integrated out by
+        itself; nothing is approximated but by a quadrature whose error is told.
+
         ``"normal"``: the sums that were released are taken to be normal, with the mean and
         covariance that the model gives them; right to O(1/sqrt(n)).
 
