@@ -3,6 +3,7 @@
 from pymc_dp import datasets, interop, regression
 from pymc_dp.accounting import ConfidentialDataWarning, PrivacyBudget, PrivacyError
 from pymc_dp.analyst.marginal.marginalize import marginalize
+from pymc_dp.analyst.marginal.recover import recover_records
 from pymc_dp.analyst.privatized import Privatized, clamp
 from pymc_dp.analyst.steps import GibbsSS, NormalX, RecordGibbs
 from pymc_dp.analyst.unknown_size import unknown_size
@@ -75,6 +76,7 @@ __all__ = [
     "mmd",
     "pilot",
     "privacy_spent",
+    "recover_records",
     "redact",
     "regression",
     "regression_release",

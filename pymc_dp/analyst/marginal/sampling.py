@@ -15,7 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.analyst.marginal.accuracy import NormalError, normal_error
 from pymc_dp.analyst.marginal.marginalize import STRATEGIES
 from pymc_dp.analyst.marginal.start import find_mode, scattered_start
-from pymc_dp.analyst.marginal.strategy import auxiliary_variables
+from pymc_dp.analyst.marginal.strategy import auxiliary_variables, integrated_out
 from pymc_dp.analyst.records import length_of, record_blocks
 
 __all__ = ["hint_at_marginalize", "sample_marginal", "warn_of_error"]
@@ -53,7 +53,8 @@ def sample_marginal(draws: int, model: pm.Model, **kwargs: Any) -> Any:
 
 def _start(model: pm.Model, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Arguments by which ``pm.sample`` starts every chain near the mode, and nowhere else."""
-    mode = find_mode(model)
+    steep = any(told.method == "normal" for told in integrated_out(model).values())
+    mode = find_mode(model) if steep else None
     if mode is None:
         return {}
     sampler = kwargs.get("nuts_sampler")
