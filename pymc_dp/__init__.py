@@ -4,7 +4,7 @@ from pymc_dp import datasets, interop, regression
 from pymc_dp.accounting import ConfidentialDataWarning, PrivacyBudget, PrivacyError
 from pymc_dp.analyst.marginal.marginalize import marginalize
 from pymc_dp.analyst.privatized import Privatized, clamp
-from pymc_dp.analyst.steps import GibbsSS, NormalX, RecordGibbs
+from pymc_dp.analyst.steps import CountGibbs, GibbsSS, NormalX, RecordGibbs
 from pymc_dp.curator.plan.pilot import pilot
 from pymc_dp.curator.plan.suggest import clip_fraction, suggest
 from pymc_dp.curator.plan.suggest_hmc import suggest_hmc
@@ -43,6 +43,7 @@ __all__ = [
     "DPHMC",
     "DPMALA",
     "ConfidentialDataWarning",
+    "CountGibbs",
     "CustomMechanism",
     "DPPenalty",
     "DiscreteGaussian",

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from numba.core.errors import NumbaPerformanceWarning  # advice on code that PyTensor wrote
 from pymc.distributions.distribution import SymbolicRandomVariable  # variables made of others
 from pymc.distributions.distribution import _support_point as support_point_rules  # starting values
+from pymc.distributions.mixture import _HurdleRV as HurdleRV  # counts beyond a hurdle
 from pymc.distributions.shape_utils import rv_size_is_none  # size of a random variable
 from pymc.distributions.transforms import (
     _default_transform as default_transform_rules,  # unconstrained values
@@ -56,6 +57,7 @@ __all__ = [
     "STEP_METHODS",
     "CheckParameterValue",
     "DataClassState",
+    "HurdleRV",
     "ModelDeterministic",
     "ModelFreeRV",
     "NumbaPerformanceWarning",

@@ -95,6 +95,11 @@ class PointLayout:
                 self._add_given(var)
         return clone_replace(list(graphs), self._pieces, rebuild_strict=False)
 
+    @property
+    def given_size(self) -> int:
+        """Length of `given`, as far as graphs were laid out."""
+        return self._given_size
+
     def _add_given(self, var: Any) -> None:
         shape = np.shape(_current(var, self._point))
         stop = self._given_size + int(np.prod(shape))
