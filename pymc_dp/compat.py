@@ -27,7 +27,10 @@ from pymc.logprob.utils import (
 )
 from pymc.model.core import MODEL_MANAGER  # models in context
 from pymc.model.fgraph import ModelDeterministic, ModelFreeRV  # variables of a model's copy
-from pymc.pytensorf import normalize_rng_param  # generator of a random variable
+from pymc.pytensorf import (
+    collect_default_updates,  # next states of generators
+    normalize_rng_param,  # generator of a random variable
+)
 from pymc.sampling.mcmc import assign_step_methods  # which step pm.sample picks
 from pymc.sampling.parallel import ParallelSamplingError  # a chain that failed elsewhere
 from pymc.step_methods import STEP_METHODS  # steps that pm.sample picks from
@@ -66,6 +69,7 @@ __all__ = [
     "SymbolicRandomVariable",
     "WithSamplingState",
     "assign_step_methods",
+    "collect_default_updates",
     "compile_numba_function_src",
     "dataclass_state",
     "default_transform_rules",

@@ -36,10 +36,14 @@ def rebuilt(model: pm.Model, replacements: Sequence[Replacement]) -> pm.Model:
         for name, rv in replacement.latents.items():
             moved[rv] = _free(name, _moved(rv, moved))
             graph.add_output(moved[rv], import_missing=True)
+        fresh: dict[Any, Any] = {}
         for old, new in replacement.releases.items():
+            if new not in fresh:  # outputs of one operation stay outputs of one
+                kin = [var for var in replacement.releases.values() if var.owner is new.owner]
+                fresh.update(zip(kin, graph_replace(kin, moved, strict=False), strict=True))
             place = memo[old]
             _, value = place.owner.inputs
-            moved[new] = place.owner.op(_moved(new, moved), value)
+            moved[new] = place.owner.op(fresh[new], value)
             graph.replace(place, moved[new], import_missing=True)
     _remove(graph, {memo[var] for replacement in replacements for var in replacement.removed})
     result = model_from_fgraph(graph, mutate_fgraph=True)
