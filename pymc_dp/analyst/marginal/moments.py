@@ -20,7 +20,7 @@ from pymc_dp.graph.additivity import Additive, PerRecord, direct_inputs, per_rec
 from pymc_dp.graph.rows import distinct_rows, on_rows, without_shapes
 from pymc_dp.types import Variable
 
-__all__ = ["Contributions", "Moments"]
+__all__ = ["Contributions", "Moments", "aligned_parameters"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Contributions:
         self.parameters = [rv for rv in model.basic_RVs if rv not in block.records]
         self.n = length_of(block.records[0])
         outputs = [(contribution, 0) for contribution in block.contributions]
-        outputs += [(p, 0) for rv in block.records for p in _aligned_parameters(rv)]
+        outputs += [(p, 0) for rv in block.records for p in aligned_parameters(rv)]
         #: a record of every kind, and how many there are of it
         self.index, self.counts = distinct_rows(outputs, block.records, self.n, self.parameters)
 
@@ -60,7 +60,7 @@ class Contributions:
         if polynomials is None:
             return None
         [record] = self.block.records
-        on = on_rows([(p, 0) for p in _aligned_parameters(record)], {}, self.index, self.parameters)
+        on = on_rows([(p, 0) for p in aligned_parameters(record)], {}, self.index, self.parameters)
         mu, sigma = (p[0] if p.type.shape[0] == 1 else p for p in on)
         means, covariances = polynomials.normal_moments(mu, sigma)
         return Moments(
@@ -133,7 +133,7 @@ def _table(part: Variable, rows: int, total: Variable) -> Variable:
     return pt.specify_shape(whole, (rows, size))
 
 
-def _aligned_parameters(rv: Any) -> list[Variable]:
+def aligned_parameters(rv: Any) -> list[Variable]:
     """Parameters of a record variable's distribution, records along their first axes."""
     op = rv.owner.op
     if not hasattr(op, "dist_params"):
