@@ -36,6 +36,8 @@ class NUTSTuning:
     factor : ndarray
         Lower triangular, or a vector for a diagonal one; the sampler moves in coordinates q of
         ``theta + factor @ q``.
+    trusted : bool
+        Whether the first factor stays until there are draws enough for correlations.
     """
 
     factor: Array
@@ -43,6 +45,7 @@ class NUTSTuning:
     draws: list[Array]
     tune: int
     count: int = 0
+    trusted: bool = False
 
     @classmethod
     def start(cls, size: int, tune: int) -> NUTSTuning:
@@ -87,14 +90,15 @@ class NUTSTuning:
 
     def _learn_shape(self) -> None:
         number, size = len(self.draws), len(self.factor)
-        if number < 2:
+        few = number < DRAWS_A_PARAMETER * size
+        if number < 2 or (few and self.trusted):
             return
         draws = np.array(self.draws)
         before = self.factor**2 if self.factor.ndim == 1 else np.sum(self.factor**2, axis=1)
         scales = (number * draws.var(axis=0, ddof=1) + WEIGHT_BEFORE * before) / (
             number + WEIGHT_BEFORE
         )
-        if number < DRAWS_A_PARAMETER * size:
+        if few:
             self.factor = np.sqrt(scales)
             return
         # correlations of few draws are too large

@@ -23,8 +23,9 @@ from pymc_dp.graph.linear_map import LinearMap, NotLinearError, linear_map
 from pymc_dp.graph.support import has_whole_support
 from pymc_dp.mechanisms import Exact
 from pymc_dp.mechanisms.additive import AdditiveNoise
+from pymc_dp.types import Vector
 
-__all__ = ["CountTable", "cell_parameters", "cell_variables", "count_table", "linear_release"]
+__all__ = ["CountTable", "cell_parameters", "cell_variables", "check_cell_totals", "count_table", "linear_release"]
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,24 @@ class CountTable:
         """What each component is where all cells are zero."""
         return np.concatenate([found.constant for found in self.maps])
 
+    @property
+    def exact_releases(self) -> list[bool]:
+        """Which releases have no noise."""
+        return [isinstance(release.mechanism, Exact) for release in self.releases]
+
+    @cached_property
+    def trials(self) -> Vector:
+        """Number of trials m in every cell's law; zero where it has none."""
+        parts = [
+            _spread(0 if law.trials is None or law.known_sum else law.trials, shape)
+            for law, shape in zip(self.laws, self.shapes, strict=True)
+        ]
+        return np.concatenate(parts).astype(float)
+
     @cached_property
     def exact(self) -> NDArray[np.bool_]:
         """Which components were released without noise."""
-        kinds = [isinstance(release.mechanism, Exact) for release in self.releases]
-        return np.repeat(kinds, [found.constant.size for found in self.maps])
+        return np.repeat(self.exact_releases, [found.constant.size for found in self.maps])
 
     @cached_property
     def separate(self) -> bool:
@@ -149,6 +163,41 @@ def linear_release(
     except NotLinearError:
         return None
     return used, [law for law in laws if law is not None], found
+
+
+def check_cell_totals(
+    name: str,
+    cells: Sequence[TensorVariable],
+    laws: Sequence[CellLaw],
+    found: LinearMap,
+    released: NDArray,
+) -> None:
+    """Refuse exact totals that no counts can have, or that are not totals of counts."""
+    names = ", ".join(repr(rv.name) for rv in cells)
+    matrix = sparse.csr_array(found.matrix)
+    if np.any(matrix.data != np.round(matrix.data)):
+        raise ValueError(
+            f"The statistic of {name!r} was released exactly, and gives cells of {names} weights "
+            "that are not whole numbers. Release sums of counts exactly; write small noise for "
+            "amounts."
+        )
+    low, high = (
+        np.concatenate(
+            [_spread(getattr(law, end), shape_of(rv)) for rv, law in zip(cells, laws, strict=True)]
+        ).astype(float)
+        for end in ("low", "high")
+    )
+    up, down = matrix.maximum(0), matrix.minimum(0)
+    least = up @ low + down @ high + found.constant
+    most = up @ high + down @ low + found.constant
+    value = np.ravel(released)
+    wrong = np.flatnonzero((value < least) | (value > most))
+    if wrong.size:
+        at = wrong[0]
+        raise ValueError(
+            f"The exact total {value[at]} in {name!r} cannot be that of {names}: it is at least "
+            f"{least[at]:.0f} and at most {most[at]:.0f}. Check the released value."
+        )
 
 
 def _read(model: pm.Model) -> tuple[list[TensorVariable], list[Release]]:

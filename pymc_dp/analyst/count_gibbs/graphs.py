@@ -17,7 +17,7 @@ from pymc_dp.analyst.count_gibbs.laws import TERMS
 from pymc_dp.analyst.release import by_name
 from pymc_dp.types import Vector
 
-__all__ = ["cells_with", "law_terms", "log_density_at", "own_terms", "trials_of"]
+__all__ = ["cells_with", "law_means", "law_terms", "log_density_at", "own_terms", "references"]
 
 
 def law_terms(table: CountTable) -> dict[str, TensorVariable]:
@@ -35,6 +35,15 @@ def law_terms(table: CountTable) -> dict[str, TensorVariable]:
     return found
 
 
+def law_means(table: CountTable) -> TensorVariable:
+    """About what is expected of every cell: a graph of random variables."""
+    parts = [
+        pt.broadcast_to(pt.as_tensor(law.mean).astype("float64"), shape).ravel()
+        for law, shape in zip(table.laws, table.shapes, strict=True)
+    ]
+    return pt.concatenate(parts) if len(parts) > 1 else parts[0]
+
+
 def cells_with(table: CountTable, term: str) -> NDArray[np.int64]:
     """Places of the cells whose laws have a term."""
     has = [
@@ -44,28 +53,30 @@ def cells_with(table: CountTable, term: str) -> NDArray[np.int64]:
     return np.flatnonzero(np.concatenate(has))
 
 
-def trials_of(table: CountTable) -> Vector:
-    """Number of trials m in every cell's law; zero where it has none."""
-    parts = [
-        np.broadcast_to(0 if law.trials is None or law.known_sum else law.trials, shape).ravel()
-        for law, shape in zip(table.laws, table.shapes, strict=True)
-    ]
-    return np.concatenate(parts).astype(float)
-
-
-def log_density_at(table: CountTable) -> tuple[Vector, TensorVariable]:
-    """Counts at which the laws' zero terms are silent, and PyMC's log-density of cells there."""
-    low, _ = table.bounds
-    counts = low.copy()
+def references(table: CountTable) -> Vector:
+    """Counts at which PyMC's density is taken: the laws' zero terms are silent there."""
+    counts = table.bounds[0].copy()
     counts[cells_with(table, "zero")] = 1
-    start, parts = 0, []
-    for rv, shape in zip(table.cells, table.shapes, strict=True):
+    start = 0
+    for law, shape in zip(table.laws, table.shapes, strict=True):
+        stop = start + int(np.prod(shape))
+        if law.known_sum:  # all in one cell
+            counts[start:stop].reshape(shape)[..., 0] = law.trials
+        start = stop
+    return counts.astype(float)
+
+
+def log_density_at(table: CountTable) -> TensorVariable:
+    """PyMC's log-density of cells at their references, flat."""
+    counts, start, parts = references(table), 0, []
+    for rv, law, shape in zip(table.cells, table.laws, table.shapes, strict=True):
         stop = start + int(np.prod(shape))
         value = pt.constant(counts[start:stop].reshape(shape), dtype=rv.dtype)
-        parts.append(pt.broadcast_to(pm.logp(rv, value, warn_rvs=False), shape).ravel())
+        batch = shape[:-1] if law.known_sum else shape
+        parts.append(pt.broadcast_to(pm.logp(rv, value, warn_rvs=False), batch).ravel())
         start = stop
     whole = pt.concatenate(parts) if len(parts) > 1 else parts[0]
-    return counts.astype(float), whole.astype("float64")
+    return whole.astype("float64")
 
 
 def own_terms(

@@ -19,7 +19,7 @@ from pymc_dp.analyst.count_gibbs.graphs import (
     law_terms,
     log_density_at,
     own_terms,
-    trials_of,
+    references,
 )
 from pymc_dp.analyst.count_gibbs.laws import TERMS
 from pymc_dp.analyst.count_gibbs.noise import ReleasedComponents
@@ -80,8 +80,7 @@ class IntegratedCells:
         self.table, self.released = table, released
         numba = {**compile_kwargs, "mode": "NUMBA"}  # whose functions can be joined
         self.layout = layout = PointLayout(model, parameters, [], point, numba)
-        self.reference, at_reference = log_density_at(table)
-        self.trials = trials_of(table)
+        reference, at_reference = references(table), log_density_at(table)
         terms = law_terms(table)
         self.terms = list(terms)
         windows = pt.dvector("windows")
@@ -90,8 +89,8 @@ class IntegratedCells:
             at = cells_with(table, name)
             if at.size:
                 peak = windows[HEADER * at + PEAK]
-                both = (peak, self.reference[at])
-                both = [self.trials[at] - k for k in both] if name == "beta" else both
+                both = (peak, reference[at])
+                both = [table.trials[at] - k for k in both] if name == "beta" else both
                 there, here = (pt.gammaln(k + terms[name][at]) for k in both)
                 total += (there - here).sum()
         total, *laws = model.replace_rvs_by_values([total, *terms.values()])
@@ -103,36 +102,58 @@ class IntegratedCells:
         gradient: Any = pt.grad(cost, layout.theta) if layout.size else pt.zeros(0)
         self.density = layout.compiled([layout.theta, layout.given], [cost, gradient])
         self.laws = layout.compiled([layout.theta, layout.given], laws)
+        self.read_release()
         self._laws = np.repeat(np.array(list(TERMS.values()))[:, np.newaxis], table.size, axis=1)
 
-    def windows(self) -> Vector | None:
-        """Read the release: counts that it leaves possible; None where they are too many."""
-        components = self.released.components()
+    @staticmethod
+    def windows_of(table: CountTable, released: ReleasedComponents) -> Vector | None:
+        """Counts that the release leaves possible; None where cells cannot be summed out."""
+        if not table.separate:
+            return None
+        components = released.components()
         found = windows_of(
-            self.table.matrix,
+            table.matrix,
             components,
-            lambda which, statistic: self.released.log_density(components, which, statistic),
-            self.table.bounds,
-            self.trials,
-            self.reference,
+            lambda which, statistic: released.log_density(components, which, statistic),
+            table.bounds,
+            table.trials,
+            references(table),
         )
         return None if found is None else np.concatenate([found.header.ravel(), found.steps])
+
+    def read_release(self) -> None:
+        """Take the released values as they are now."""
+        found = self.windows_of(self.table, self.released)
+        if found is None:
+            raise ValueError(
+                f"The release of {self.table.names} leaves more counts possible than when this "
+                "step was made. Make a new step after pm.set_data."
+            )
+        self.windows = found
+
+    def begin(
+        self, theta: Vector, given: Vector, counts: Vector
+    ) -> tuple[Vector, Vector, None, Vector]:
+        """Return where a chain starts: here, with scales of one."""
+        return theta, counts, None, np.ones(theta.size)
 
     def move(
         self,
         rng: np.random.Generator,
         theta: Vector,
         given: Vector,
-        tuning: NUTSTuning,
         counts: Vector,
-    ) -> Vector:
-        """Move parameters and cells, in place; the report is that of NUTS."""
-        report, step = np.zeros(REPORT_SIZE), tuning.step.step_size
-        doublings = tuning.doublings
+        tuning: NUTSTuning,
+        carried: None,
+    ) -> tuple[Vector, Vector]:
+        """Move parameters and cells in place; gives NUTS's coordinates and report."""
+        whole = self.windows if not given.size else np.concatenate([given, self.windows])
+        report = np.zeros(REPORT_SIZE)
         self.draw(
-            rng, theta, given, self.size, tuning.metric, step, doublings, report, self._laws, counts
-        )
-        return report
+            rng, theta, whole, self.size, tuning.metric, tuning.step.step_size, tuning.doublings,
+            report, self._laws, counts,
+        )  # fmt: skip
+        return theta, report
 
     @cached_property
     def draw(self) -> Callable[..., None]:

@@ -50,6 +50,8 @@ class CellLaw:
     ----------
     phi, alpha, beta, zero : TensorVariable or None
         The terms above, in the variable's shape or such that they broadcast to it.
+    mean : TensorVariable
+        About what is expected of a cell; moves follow it, nothing else depends on it.
     trials : ndarray or None
         m; for cells with a known sum that sum.
     low, high : ndarray
@@ -59,6 +61,7 @@ class CellLaw:
     """
 
     phi: Any
+    mean: Any
     alpha: Any = None
     beta: Any = None
     zero: Any = None
@@ -114,48 +117,64 @@ def _real(var: Any) -> Any:
 
 
 def _poisson(op: Any, inputs: list[Any], public: Any) -> CellLaw:
-    return CellLaw(phi=pt.log(_real(inputs[-1])))
+    return CellLaw(phi=pt.log(_real(inputs[-1])), mean=_real(inputs[-1]))
 
 
 def _binomial(op: Any, inputs: list[Any], public: Any) -> CellLaw:
     n, p = inputs[-2], _real(inputs[-1])
     trials = _whole(public(n))
-    return CellLaw(phi=pt.log(p) - pt.log1p(-p), trials=trials, high=trials)
+    return CellLaw(phi=pt.log(p) - pt.log1p(-p), mean=trials * p, trials=trials, high=trials)
 
 
 def _negative_binomial(op: Any, inputs: list[Any], public: Any) -> CellLaw:
     n, p = inputs[-2], _real(inputs[-1])
-    return CellLaw(phi=pt.log1p(-p), alpha=n)
+    return CellLaw(phi=pt.log1p(-p), mean=n * (1 - p) / p, alpha=n)
 
 
 def _geometric(op: Any, inputs: list[Any], public: Any) -> CellLaw:
-    return CellLaw(phi=pt.log1p(-_real(inputs[-1])), alpha=pt.constant(1.0), low=1)
+    p = _real(inputs[-1])
+    return CellLaw(phi=pt.log1p(-p), mean=1 / p, alpha=pt.constant(1.0), low=1)
 
 
 def _discrete_uniform(op: Any, inputs: list[Any], public: Any) -> CellLaw | None:
     low, high = (_whole(public(bound)) for bound in inputs[-2:])
     if np.any(low < 0):
         return None
-    return CellLaw(phi=pt.constant(0.0), alpha=pt.constant(1.0), low=low, high=high)
+    mean = pt.constant((low + high) / 2.0)
+    return CellLaw(phi=pt.constant(0.0), mean=mean, alpha=pt.constant(1.0), low=low, high=high)
 
 
 def _beta_binomial(op: Any, inputs: list[Any], public: Any) -> CellLaw:
     n, alpha, beta = inputs[-3:]
     trials = _whole(public(n))
-    return CellLaw(phi=pt.constant(0.0), alpha=alpha, beta=beta, trials=trials, high=trials)
+    return CellLaw(
+        phi=pt.constant(0.0),
+        mean=trials * alpha / (alpha + beta),
+        alpha=alpha,
+        beta=beta,
+        trials=trials,
+        high=trials,
+    )
 
 
 def _multinomial(op: Any, inputs: list[Any], public: Any) -> CellLaw:
     n, p = inputs[-2], _real(inputs[-1])
     trials = _whole(public(n))
-    return CellLaw(phi=pt.log(p), trials=trials, high=trials[..., None], known_sum=True)
+    whole = trials[..., None]
+    return CellLaw(phi=pt.log(p), mean=whole * p, trials=trials, high=whole, known_sum=True)
 
 
 def _dirichlet_multinomial(op: Any, inputs: list[Any], public: Any) -> CellLaw:
     n, alpha = inputs[-2:]
     trials = _whole(public(n))
+    whole = trials[..., None]
     return CellLaw(
-        phi=pt.constant(0.0), alpha=alpha, trials=trials, high=trials[..., None], known_sum=True
+        phi=pt.constant(0.0),
+        mean=whole * alpha / alpha.sum(axis=-1, keepdims=True),
+        alpha=alpha,
+        trials=trials,
+        high=whole,
+        known_sum=True,
     )
 
 

@@ -20,10 +20,13 @@ from pymc_dp.analyst.count_gibbs.cells import (
     count_table,
 )
 from pymc_dp.analyst.count_gibbs.integrated import IntegratedCells
+from pymc_dp.analyst.count_gibbs.moved import MovedCells
 from pymc_dp.analyst.count_gibbs.noise import ReleasedComponents
+from pymc_dp.analyst.count_gibbs.start import agreeing, known_totals, table_lattice
 from pymc_dp.compat import ProgressHooks, dataclass_state
 from pymc_dp.numerics.nuts import ACCEPT, DIVERGING, DOUBLINGS, LEAPS
 from pymc_dp.numerics.nuts_tuning import NUTSTuning
+from pymc_dp.types import Vector
 
 __all__ = ["CountGibbs"]
 
@@ -33,6 +36,7 @@ class CountGibbsState(StepMethodState):
     """What a chain carries on besides its point."""
 
     tuning: Any
+    carried: Any
     tune: bool
 
 
@@ -121,30 +125,29 @@ class CountGibbs(ProgressHooks, BlockedStep):
         self.tune = True
         point = model.initial_point() if initial_point is None else initial_point
         self.released = ReleasedComponents(model, table)
+        alone = IntegratedCells.windows_of(table, self.released) is not None
+        engine: Any = IntegratedCells if alone else MovedCells
         rest = (parameters, self.released, point, compile_kwargs or {})
-        self.engine = IntegratedCells(model, table, *rest)
+        self.engine = engine(model, table, *rest)
         self.tuning = NUTSTuning.start(self.engine.layout.size, 0)
-        self._read_release()
+        self.carried: Any = None
+        self._length = 0
+        self._fresh = True
 
     @staticmethod
     def plan(vars: Sequence[TensorVariable] | None, model: pm.Model) -> CountTable:
         """Return the cells and their releases, or raise what keeps them from being sampled."""
-        cells, _ = _resolve(vars, model)
-        return count_table(model, cells)
-
-    def _read_release(self) -> None:
-        windows = self.engine.windows()
-        assert windows is not None
-        self.given = np.concatenate([np.zeros(self.engine.size), windows])
-        self.counts = np.zeros(len(self.engine.trials))
+        table = count_table(model, _resolve(vars, model)[0])
+        totals = known_totals(table, ReleasedComponents(model, table).components())
+        agreeing(table, table_lattice(table, totals), totals, np.zeros(table.size))
+        return table
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a chain: take its generator and the release as it is now."""
         super().setup_chain(rng, tune, draws)
         self.tune = tune > 0
-        self._read_release()
-        if tune:
-            self.tuning = NUTSTuning.start(self.engine.layout.size, tune)
+        self.engine.read_release()
+        self._length, self._fresh = tune, True
 
     def stop_tuning(self) -> None:
         """Stop adapting NUTS."""
@@ -153,19 +156,21 @@ class CountGibbs(ProgressHooks, BlockedStep):
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """Move parameters and cells."""
-        layout, tuning = self.engine.layout, self.tuning
-        theta = layout.theta_of(point)
-        if self.engine.size:
-            self.given[: self.engine.size] = layout.given_of(point)
+        layout = self.engine.layout
+        theta, given = layout.theta_of(point), layout.given_of(point)
+        counts = np.concatenate([np.ravel(point[name]) for name in self.cells]).astype(float)
+        if self._fresh:
+            theta, counts = self._begin(theta, given, counts)
+        tuning = self.tuning
         step_size, doublings = tuning.step.step_size, tuning.doublings
-        report = self.engine.move(self.rng, theta, self.given, tuning, self.counts)
+        q, report = self.engine.move(self.rng, theta, given, counts, tuning, self.carried)
         if tuning.active:
-            tuning.learn(theta, float(report[ACCEPT]), self.target_accept)
+            tuning.learn(q, float(report[ACCEPT]), self.target_accept)
         new = layout.point_of(point, theta, _NO_TABLE)
         start = 0
         for name, shape in zip(self.cells, self.shapes, strict=True):
             stop = start + int(np.prod(shape))
-            new[name] = self.counts[start:stop].reshape(shape).astype(point[name].dtype)
+            new[name] = counts[start:stop].reshape(shape).astype(point[name].dtype)
             start = stop
         stats = {
             "diverging": bool(report[DIVERGING]),
@@ -175,6 +180,15 @@ class CountGibbs(ProgressHooks, BlockedStep):
             "mean_tree_accept": report[ACCEPT],
         }
         return new, [stats]
+
+    def _begin(self, theta: Vector, given: Vector, counts: Vector) -> tuple[Vector, Vector]:
+        """Find where a chain starts, and scales to tune from."""
+        self._fresh = False
+        theta, counts, carried, scales = self.engine.begin(theta, given, counts)
+        if self._length or len(self.tuning.factor) != len(scales):
+            self.tuning, self.carried = NUTSTuning.start(len(scales), self._length), carried
+            self.tuning.factor, self.tuning.trusted = scales, scales.ndim == 2
+        return theta, counts
 
     @staticmethod
     def competence(var: TensorVariable, has_grad: bool = False) -> Competence:
