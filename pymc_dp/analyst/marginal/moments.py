@@ -12,8 +12,9 @@ from pytensor.graph.replace import graph_replace
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_dp.analyst.marginal.kinks import kinks_of
-from pymc_dp.analyst.marginal.nodes import Table, node_table
+from pymc_dp.analyst.marginal.nodes import Table, TooManyNodesError, node_table
 from pymc_dp.analyst.marginal.piecewise import PiecewisePolynomials, piecewise_polynomials
+from pymc_dp.analyst.marginal.simulated import simulated_table
 from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.records import RecordBlock, length_of
 from pymc_dp.graph.additivity import Additive, PerRecord, direct_inputs, per_record_forms
@@ -49,6 +50,7 @@ class Contributions:
         self.model, self.block = model, block
         self.parameters = [rv for rv in model.basic_RVs if rv not in block.records]
         self.n = length_of(block.records[0])
+        self._tables: dict[int, Table] = {}
         outputs = [(contribution, 0) for contribution in block.contributions]
         outputs += [(p, 0) for rv in block.records for p in aligned_parameters(rv)]
         #: a record of every kind, and how many there are of it
@@ -96,8 +98,14 @@ class Contributions:
         return Moments([totals[i] for i in range(d)], covariances)
 
     def table(self, order: int) -> Table:
-        """Nodes of the records' distribution."""
-        return node_table(self.model, self.block, self.index, order)
+        """Nodes of the records' distribution; simulated ones where a grid is too large."""
+        if order not in self._tables:
+            given = self.model, self.block, self.index
+            try:
+                self._tables[order] = node_table(*given, order)
+            except TooManyNodesError:
+                self._tables[order] = simulated_table(*given, 512 * order, seed=order)
+        return self._tables[order]
 
     def columns(self, table: Table) -> Variable:
         """Contributions of the rows of a table, of shape (rows, totals)."""

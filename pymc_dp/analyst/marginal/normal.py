@@ -85,13 +85,12 @@ class Normal:
         moments = contributions.closed_form()
         if moments is not None:
             return self._replacement(contributions, moments, ORDERS[0], "in closed form")
-        if all(small_support(rv) is not None for rv in block.records):
-            moments = contributions.by_nodes(ORDERS[0])
-            return self._replacement(contributions, moments, ORDERS[0], "summed over all values")
         error = np.inf
         for order in ORDERS:
-            how = f"by quadrature, {order} nodes between quantiles"
+            how = contributions.table(order).how
             found = self._replacement(contributions, contributions.by_nodes(order), order, how)
+            if all(small_support(rv) is not None for rv in block.records):
+                return found
             error = _quadrature_error(model, found)
             if error < ENOUGH:
                 return found
