@@ -16,6 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 from scipy import sparse
 
 from pymc_dp.analyst.count_gibbs.laws import CellLaw, law_of
+from pymc_dp.analyst.count_gibbs.tables import RecordCountsRV
 from pymc_dp.analyst.release import Release, by_name, releases
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.intervals import ONCE
@@ -238,6 +239,8 @@ def _summed_only(rv: TensorVariable, good: Any) -> bool:
     """Whether all that was released of a variable are noisy sums over its whole first axis."""
     shape = shape_of(rv)
     if rv.type.ndim == rv.owner.op.ndim_supp or shape[0] < 2:
+        return False
+    if isinstance(rv.owner.op, RecordCountsRV):
         return False
     for release, (used, _, found) in good.items():
         if rv not in used:

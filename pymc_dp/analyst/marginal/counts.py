@@ -188,11 +188,11 @@ class _Table:
         q = pt.exp(self.states.log_probabilities())
         if self.width < self.states.size:
             q = pt.zeros((len(self.sizes), self.width))[:, self.group].inc(q)
-        n: Any = pt.constant(self.sizes.astype(np.int64))
-        if len(self.sizes) == 1:
+        n = self.sizes.astype(np.int64)
+        if len(n) == 1:
             q, n = q[0], n[0]
         rng = pytensor.shared(np.random.default_rng())
-        return RecordCountsRV(told).make_node(rng, None, n, q).outputs[1]
+        return RecordCountsRV(told).make_node(rng, None, pt.constant(n), q).outputs[1]
 
     def statistics(self, counts: TensorVariable) -> list[TensorVariable]:
         """Write what was released before noise as linear maps of the counts."""

@@ -182,7 +182,8 @@ class JointStates:
         if isinstance(op, BernoulliRV):
             p = found[0].astype("float64")
             return pt.broadcast_to(pt.stack([pt.log1p(-p), pt.log(p)], axis=-1), shape)
-        one: Any = op(*[parameter[..., None] for parameter in found])
+        rng = rv.owner.inputs[0]
+        one: Any = op.make_node(rng, None, *[p[..., None] for p in found]).outputs[1]
         value = pt.constant(np.array(values, dtype=rv.dtype))
         return pt.broadcast_to(pm.logp(one, value, warn_rvs=False), shape)
 
