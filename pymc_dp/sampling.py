@@ -12,7 +12,7 @@ from pymc.step_methods.compound import CompoundStep
 from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.analyst.count_gibbs.cells import cell_variables, shape_of
 from pymc_dp.analyst.count_gibbs.step import CountGibbs
-from pymc_dp.analyst.marginal.sampling import hint_at_marginalize, sample_marginal
+from pymc_dp.analyst.marginal.sampling import counted, hint_at_marginalize, sample_marginal
 from pymc_dp.analyst.marginal.strategy import integrated_out
 from pymc_dp.analyst.record_gibbs.step import RecordGibbs
 from pymc_dp.analyst.records import record_variables
@@ -37,7 +37,9 @@ def sample(draws: int = 1000, **kwargs: Any) -> Any:
     result's attributes ``normal_law_error`` and ``normal_law_error_of`` tell the largest error
     of a posterior mean or standard deviation that taking sums for normal is estimated to make, in
     posterior standard deviations, and of which parameter. Tables of counts are stored up to 10000
-    cells.
+    cells. Categorical records, and others with finitely many states, are counted: where there are
+    1000 or more of them and ten for every state, and neither they nor a step were asked for, what
+    is sampled is ``pmdp.marginalize(model, method="counts")``.
 
     For a curator, who passes a step such as :class:`~pymc_dp.DPPenalty`: the result is redacted
     (:func:`~pymc_dp.redact`), and its attributes ``privacy_epsilon`` and ``privacy_delta`` tell the
@@ -85,6 +87,9 @@ def sample(draws: int = 1000, **kwargs: Any) -> Any:
     _check_one_step_each(kwargs.get("step"))
     if integrated_out(model):
         return sample_marginal(draws, model, **kwargs)
+    tables = counted(model, **kwargs)
+    if tables is not None:
+        return sample_marginal(draws, tables, **kwargs)
     hint_at_marginalize(model, records)
     if kwargs.get("var_names") is None:
         hidden = [*records, *(rv for rv in model.free_RVs if is_statistic(rv))]

@@ -39,7 +39,7 @@ from pymc_dp.mechanisms import Exact
 from pymc_dp.mechanisms.additive import AdditiveNoise
 from pymc_dp.types import Variable
 
-__all__ = ["MOST_STATES", "Counts", "is_cheaper"]
+__all__ = ["MANY_RECORDS", "MOST_STATES", "Counts", "is_cheaper", "told_of"]
 
 #: cells of all tables of a block, at the most
 MOST_STATES = 200_000
@@ -90,11 +90,9 @@ class Counts:
 
     def integrate(self, model: pm.Model, block: RecordBlock) -> Replacement:
         """Give the releases the table in place of the records."""
-        table = _Table.of(model, block)
-        names = tuple(str(rv.name) for rv in block.records)
-        told = Integrated(self.name, names, length_of(block.records[0]), table.description)
+        table, told = _Table.of(model, block), told_of(model, block)
         counts = table.variable(told)
-        name = f"{'_'.join(names)}_counts"
+        name = f"{'_'.join(told.records)}_counts"
         while name in model.named_vars:
             name += "_"
         new = {
@@ -104,10 +102,17 @@ class Counts:
         return Replacement(block.records, new, {name: counts})
 
 
+def told_of(model: pm.Model, block: RecordBlock) -> Integrated:
+    """Say what stands in place of records that are counted."""
+    names = tuple(str(rv.name) for rv in block.records)
+    how = _Table.of(model, block).description
+    return Integrated(Counts.name, names, length_of(block.records[0]), how)
+
+
 def is_cheaper(model: pm.Model, block: RecordBlock) -> bool:
     """Whether a sweep over the cells of a block is far shorter than one over its records."""
     n = length_of(block.records[0])
-    if n < MANY_RECORDS or block.factors or Counts().refusal(model, block) is not None:
+    if n < MANY_RECORDS or Counts().refusal(model, block) is not None:
         return False
     return RECORDS_PER_CELL * _Table.of(model, block).cells <= n
 
