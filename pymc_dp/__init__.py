@@ -5,7 +5,7 @@ from pymc_dp.accounting import ConfidentialDataWarning, PrivacyBudget, PrivacyEr
 from pymc_dp.analyst.marginal.marginalize import marginalize
 from pymc_dp.analyst.marginal.recover import recover_records
 from pymc_dp.analyst.privatized import Privatized, clamp
-from pymc_dp.analyst.steps import GibbsSS, NormalX, RecordGibbs
+from pymc_dp.analyst.steps import CountGibbs, GibbsSS, NormalX, RecordGibbs
 from pymc_dp.analyst.unknown_size import unknown_size
 from pymc_dp.curator.plan.pilot import pilot
 from pymc_dp.curator.plan.suggest import clip_fraction, suggest
@@ -45,6 +45,7 @@ __all__ = [
     "DPHMC",
     "DPMALA",
     "ConfidentialDataWarning",
+    "CountGibbs",
     "CustomMechanism",
     "DPPenalty",
     "DiscreteGaussian",

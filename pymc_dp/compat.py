@@ -14,6 +14,7 @@ from numba.core.errors import NumbaPerformanceWarning  # advice on code that PyT
 from numba.extending import overload  # what numba compiles in the place of a function
 from pymc.distributions.distribution import SymbolicRandomVariable  # variables made of others
 from pymc.distributions.distribution import _support_point as support_point_rules  # starting values
+from pymc.distributions.mixture import _HurdleRV as HurdleRV  # counts beyond a hurdle
 from pymc.distributions.shape_utils import rv_size_is_none  # size of a random variable
 from pymc.distributions.transforms import (
     _default_transform as default_transform_rules,  # unconstrained values
@@ -61,6 +62,7 @@ __all__ = [
     "STEP_METHODS",
     "CheckParameterValue",
     "DataClassState",
+    "HurdleRV",
     "ModelDeterministic",
     "ModelFreeRV",
     "NumbaPerformanceWarning",

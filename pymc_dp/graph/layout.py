@@ -111,6 +111,11 @@ class PointLayout:
         real = isinstance(var.type, TensorType) and var.type.dtype in continuous_types
         return real and var.data.tobytes() in self._copies
 
+    @property
+    def given_size(self) -> int:
+        """Length of `given`, as far as graphs were laid out."""
+        return self._given_size
+
     def _add_given(self, var: Any) -> None:
         shape = np.shape(_current(var, self._point))
         stop = self._given_size + int(np.prod(shape))

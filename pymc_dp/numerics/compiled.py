@@ -32,7 +32,16 @@ from pymc_dp.compat import (
     plain_slice_errors,
 )
 
-__all__ = ["cached_jit", "compiling", "graph_key", "jit", "join", "joined_key", "source_key"]
+__all__ = [
+    "cached_jit",
+    "compiling",
+    "density_key",
+    "graph_key",
+    "jit",
+    "join",
+    "joined_key",
+    "source_key",
+]
 
 _PACKAGE = __name__.partition(".")[0]
 _log = logging.getLogger(f"pymc.{_PACKAGE}")  # whose messages PyMC shows, and hides on request
@@ -150,6 +159,16 @@ def graph_key(functions: Sequence[Any]) -> str | None:
     return None if None in keys else "".join(str(key) for key in keys)
 
 
+def density_key(density: Any) -> str | None:
+    """Name a compiled density of this package with all that it closes over; None for others."""
+    function = density.py_func
+    if _path(str(function.__module__)) is None:
+        return None
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    inside = [str(density_key(c)) if hasattr(c, "py_func") else repr(c) for c in cells]
+    return f"{function.__module__}.{function.__qualname__}({', '.join(inside)})"
+
+
 def join(
     written: Callable[..., Any] | str, parts: dict[str, Any], key: str | None, **options: Any
 ) -> Any:
@@ -213,7 +232,7 @@ def _modules(function: Any) -> Iterator[str]:
     function = getattr(function, "py_func", function)
     if _path(str(function.__module__)):
         yield function.__module__
-    for cell in function.__closure__ or ():
+    for cell in getattr(function, "__closure__", None) or ():
         inside = cell.cell_contents
         for value in inside if isinstance(inside, tuple | list) else [inside]:
             if hasattr(value, "py_func"):

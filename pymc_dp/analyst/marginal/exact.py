@@ -9,7 +9,6 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pymc.distributions.distribution import support_point
 from pymc.vartypes import continuous_types
 from pytensor.tensor.variable import TensorVariable
 
@@ -18,7 +17,7 @@ from pymc_dp.analyst.marginal.mixture import record_log_density
 from pymc_dp.analyst.marginal.quadrature import gauss_legendre
 from pymc_dp.analyst.marginal.record_marginal import without_records
 from pymc_dp.analyst.marginal.strategy import Integrated, Replacement
-from pymc_dp.analyst.marginal.values import finite_values
+from pymc_dp.analyst.marginal.values import finite_values, prior_draws
 from pymc_dp.analyst.marginal.windows import LOG_TAIL, window
 from pymc_dp.analyst.records import RecordBlock, batch_ndim, length_of
 from pymc_dp.analyst.release import Release, by_name, releases
@@ -141,7 +140,7 @@ def _quadrature(
     places, weights = pt.dvector(), pt.dvector()
     density = record_log_density(records, found, values, given, (places, weights))
     params = direct_inputs([density], given)
-    draws = _prior_draws(params)
+    draws = prior_draws(params, TRIALS)
     evaluate = pytensor.function([places, weights, *params], density.sum(), mode=ONCE)
 
     def totals(order: int) -> Any:
@@ -161,14 +160,3 @@ def _quadrature(
         "corners or jumps that are not seen: clamp the record itself, pmdp.clamp(x, lower, upper), "
         "or sample the records with pmdp.sample()."
     )
-
-
-def _prior_draws(params: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Draws of some parameters, or their starting values where the prior cannot be drawn from."""
-    if not params:
-        return [()]
-    try:
-        drawn = pm.draw(list(params), TRIALS, random_seed=1, mode=ONCE)
-    except NotImplementedError:  # a flat prior
-        return [tuple(support_point(rv).eval(mode=ONCE) for rv in params)]
-    return list(zip(*drawn, strict=True))

@@ -8,6 +8,7 @@ from typing import Any
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.analyst.marginal.counts import Counts
 from pymc_dp.analyst.marginal.exact import Exact
 from pymc_dp.analyst.marginal.normal import Normal
 from pymc_dp.analyst.marginal.rebuild import rebuilt
@@ -26,7 +27,7 @@ from pymc_dp.graph.additivity import direct_inputs
 __all__ = ["STRATEGIES", "marginalize"]
 
 #: ways to integrate records out, the exact and cheap ones first
-STRATEGIES: list[Strategy] = [Exact(), Normal()]
+STRATEGIES: list[Strategy] = [Exact(), Counts(), Normal()]
 
 
 def marginalize(

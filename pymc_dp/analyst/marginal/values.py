@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.discrete import DiscreteUniformRV
+from pymc.distributions.distribution import support_point
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import graph_inputs
 from pytensor.scalar import basic as ps
@@ -17,9 +19,10 @@ from pytensor.tensor.random.basic import BetaBinomialRV, BinomialRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.records import length_of
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.support import small_support
 
-__all__ = ["clamp_of", "combinations", "finite_values"]
+__all__ = ["clamp_of", "combinations", "finite_values", "prior_draws", "starting_values"]
 
 
 def finite_values(rv: Any) -> range | None:
@@ -83,3 +86,19 @@ def _known_bound(var: Any) -> Any:
     while inner.owner is not None and isinstance(inner.owner.op, DimShuffle):
         inner = inner.owner.inputs[0]
     return var.astype("float64") if isinstance(inner, Constant) else None
+
+
+def prior_draws(params: Sequence[Any], number: int) -> list[tuple[Any, ...]]:
+    """Draws of some parameters, or their starting values where the prior cannot be drawn from."""
+    if not params:
+        return [()]
+    try:
+        drawn = pm.draw(list(params), number, random_seed=1, mode=ONCE)
+    except NotImplementedError:  # a flat prior
+        return [starting_values(params)]
+    return list(zip(*drawn, strict=True))
+
+
+def starting_values(params: Sequence[Any]) -> tuple[Any, ...]:
+    """Give values from which PyMC would start some parameters."""
+    return tuple(support_point(rv).eval(mode=ONCE) for rv in params)

@@ -28,7 +28,7 @@ from pymc_dp.compat import jit_function, replace_rvs_by_values
 from pymc_dp.graph.additivity import NotAdditiveError
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.layout import PointLayout
-from pymc_dp.numerics.compiled import graph_key
+from pymc_dp.numerics.compiled import density_key, graph_key
 from pymc_dp.numerics.rounds import Part, Place
 
 __all__ = ["CompiledRecords", "check_records"]
@@ -107,7 +107,7 @@ class CompiledRecords:
         functions += [] if self.joint is None else [self.joint]
         functions += [] if self.swaps is None else [self.swaps.evaluate]
         key = graph_key(functions)
-        names = [_density_key(density) for density in self.densities]
+        names = [density_key(density) for density in self.densities]
         rows = "" if self.swaps is None else str(self.swaps.rows)
         return None if key is None or None in names else f"records {key} {names} {rows}"
 
@@ -182,16 +182,6 @@ def _proposals(model: pm.Model, block: RecordBlock, graphs: Sequence[Any], rng: 
         rvs_to_transforms={rv: model.rvs_to_transforms.get(rv) for rv in given},
     )
     return draw_with(rng, drawn, block.records)
-
-
-def _density_key(density: Any) -> str | None:
-    """Name a compiled density of this package with all that it closes over; None for others."""
-    function = density.py_func
-    if not function.__module__.startswith("pymc_dp."):
-        return None
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    inside = [str(_density_key(c)) if hasattr(c, "py_func") else repr(c) for c in cells]
-    return f"{function.__module__}.{function.__qualname__}({', '.join(inside)})"
 
 
 def _columns(block: RecordBlock) -> TensorVariable:
