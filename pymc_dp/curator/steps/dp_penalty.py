@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pymc as pm
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from pymc.blocking import PointType, StatsType
 from pymc.step_methods.compound import Competence, StepMethodState
 from pymc.util import RandomGenerator
@@ -21,7 +21,6 @@ from pymc_dp.curator.penalty_kernels import (
     log_acceptance,
 )
 from pymc_dp.curator.steps.penalty import PenaltyStep
-from pymc_dp.numerics.entropy import system_generator
 from pymc_dp.types import Neighbours, Vector
 
 Proposal = Literal["joint", "component", "guided"]
@@ -232,15 +231,12 @@ class DPPenalty(PenaltyStep):
         sensitivity = batch_sensitivity(size, bound, n, self.tempering)
         part = sensitivity / self.door.record_weight
 
-        def look() -> list[int]:
-            # which records are used must stay as secret as the noise
-            chance = self.door.generator or system_generator()
-            index = chance.choice(n, size, replace=False, shuffle=False)
+        def look(index: NDArray[np.int64]) -> list[int]:
             new, old = self.likelihood.batch(proposal, index), self.likelihood.batch(theta, index)
             query = batch_query(new, old, bound, n, self.tempering)
             return [round(query.value / part * LEVELS)]
 
-        (level,) = self.door.release(look, LEVELS)
+        (level,) = self.door.release_batch(look, LEVELS, n)
         return NoisyRatio(level / LEVELS * part, self.door.noise() * part, 1.0)
 
     def _move_by_prior(self, theta: Vector) -> Vector:
