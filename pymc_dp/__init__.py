@@ -11,6 +11,8 @@ from pymc_dp.curator.redaction import redact
 from pymc_dp.curator.steps.base import privacy_spent
 from pymc_dp.curator.steps.dp_hmc import DPHMC, DPMALA
 from pymc_dp.curator.steps.dp_penalty import DPPenalty
+from pymc_dp.curator.steps.dp_sgld import DPSGLD
+from pymc_dp.curator.steps.dp_sgnht import DPSGNHT
 from pymc_dp.diagnostics import mmd
 from pymc_dp.explain import explain
 from pymc_dp.mechanisms import (
@@ -41,6 +43,8 @@ __version__ = "0.1.0"
 __all__ = [
     "DPHMC",
     "DPMALA",
+    "DPSGLD",
+    "DPSGNHT",
     "ConfidentialDataWarning",
     "CustomMechanism",
     "DPPenalty",

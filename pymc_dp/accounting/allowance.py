@@ -2,6 +2,7 @@
 
 import math
 import secrets
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,7 @@ class Allowance:
         fraction: float = 1.0,
         gradients: int = 0,
         sampling: Sampling = "fixed",
+        check: Callable[[Sequence[GaussianQueries]], None] | None = None,
     ) -> Door:
         """Claim a chain's part before its data is touched, and open the door for its looks.
 
@@ -141,6 +143,8 @@ class Allowance:
             Gradients that each iteration looks at.
         sampling : {"fixed", "poisson"}
             How batches are drawn.
+        check : callable, optional
+            Told what is about to be claimed, which it may refuse.
 
         Returns
         -------
@@ -148,17 +152,18 @@ class Allowance:
             For the log-ratios (kind 0) and, if there are any, the gradients (kind 1). Their costs
             add up as in Theorem 3.5 of Räisä et al. (2021).
         """
-        queries = self.calibrated(iterations, fraction, gradients, sampling)
+        queries = self._calibrated(iterations, fraction, gradients, sampling)
+        if check is not None:
+            check(queries)
         if self._books is not None:
             self._books.claim(queries, self._key, lambda claims: True)
             return Door(queries, record_weight(self.neighbours), rng.spawn(1)[0])
         assert self.budget is not None
         return self.budget.open(queries, self._key)
 
-    def calibrated(
-        self, iterations: int, fraction: float, gradients: int = 0, sampling: Sampling = "fixed"
+    def _calibrated(
+        self, iterations: int, fraction: float, gradients: int, sampling: Sampling
     ) -> list[GaussianQueries]:
-        """Tell what :meth:`open` would claim for a chain."""
         counts = [iterations, iterations * gradients][: self._kinds]
         if self.noise_multiplier is not None:
             noises = [self.noise_multiplier, self.grad_noise_multiplier or 0.0]

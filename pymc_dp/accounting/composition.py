@@ -257,19 +257,20 @@ def batch_noise_multiplier(
     --------
     >>> from pymc_dp.accounting import batch_noise_multiplier
     >>> round(batch_noise_multiplier(4.0, 1e-6, 2256, 0.01), 2)
-    1.41
+    0.99
     """
 
     def fits(noise_multiplier: float) -> bool:
         query = GaussianQueries(noise_multiplier, iterations, fraction, sampling=sampling)
         return composed_epsilon([query], delta, accountant, neighbours) <= epsilon
 
-    high = math.sqrt(iterations / (2 * gaussian_mu(epsilon, delta)))
-    while not fits(high):  # the Rényi route may lose a little against the exact bound
-        high *= 1.1
-    low = high / 2
+    # with much noise a batch costs as all records do with more noise by its fraction
+    high = max(fraction * math.sqrt(iterations / (2 * gaussian_mu(epsilon, delta))), 0.05)
+    while not fits(high):
+        high *= 1.5
+    low = high / 1.5
     while low > 0.02 and fits(low):
-        low, high = low / 2, low
+        low, high = low / 1.5, low
     while high - low > 1e-3 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if fits(middle) else (middle, high)

@@ -67,14 +67,14 @@ class Look(NamedTuple):
         A record's chance to be in the batch.
     form : {"all", "fixed", "poisson", "remove", "add"}
         Which pair, the last two for Poisson batches with a record added or removed.
-    count : int
+    number : int
         How many looks.
     """
 
     shift: float
     fraction: float
     form: str
-    count: int
+    number: int
 
 
 def _mixture_place(loss: Vector, shift: float, q: float) -> Vector:
@@ -159,7 +159,7 @@ def _on_grid(look: Look, step: float) -> _Grid:
         low = -math.ceil(_largest_loss(look._replace(form="remove")) / step) - 1
     low = max(low, -_MOST_POINTS // 4)
     places = np.arange(low, top + 1)
-    loss = step * places
+    loss = step * places.astype(np.float64)
     p_above, q_above = _tails(look, loss)
     p_cell = np.maximum(p_above[:-1] - p_above[1:], 0.0)
     q_cell = np.maximum(q_above[:-1] - q_above[1:], 0.0)
@@ -202,11 +202,11 @@ def composed_loss_epsilon(looks: Sequence[Look], delta: float) -> float:
     >>> round(composed_loss_epsilon([Look(0.1, 0.01, "fixed", 100)], 1e-6), 3)
     0.051
     """
-    total = math.fsum(look.count * _spread(look) ** 2 for look in looks)
+    total = math.fsum(look.number * _spread(look) ** 2 for look in looks)
     step = min(0.2, *(_spread(look) for look in looks)) / _POINTS
     # coarser, which costs a little, where there would be too many points
     step = max(step, math.sqrt(total) / 4e5, *(_largest_loss(o) / _MOST_POINTS for o in looks))
-    grids = [(_on_grid(look, step), look.count) for look in looks]
+    grids = [(_on_grid(look, step), look.number) for look in looks]
     infinite = math.fsum(count * grid.infinite for grid, count in grids)
     left = delta * (1 - 1e-9) - infinite
     if left <= 0:
@@ -223,7 +223,7 @@ def _log_moments(grids: Sequence[tuple[_Grid, int]], step: float, tilt: float) -
 
 
 def _best_tilt(grids: Sequence[tuple[_Grid, int]], step: float, delta: float) -> float:
-    """The tilt for which Chernoff's bound on the guarantee is least.
+    """Find the tilt for which Chernoff's bound on the guarantee is least.
 
     Not beyond what a normal sum would need for the least delta: floats hold no wider a range.
     """

@@ -14,7 +14,7 @@ _SPARE_WORDS = 16  # one is passed over with probability number / 2**64
 
 
 @_jit
-def _slot(table: NDArray[np.int64], value: int) -> int:
+def _slot(table: NDArray[np.int64], value: np.int64) -> np.int64:
     """Where a value is in a table of open addresses, or where it belongs."""
     mask = table.size - 1
     # its high bits scatter consecutive values
@@ -30,7 +30,7 @@ def _without_replacement(
 ) -> None:
     """Floyd's algorithm: every set of so many records is equally likely."""
     for i in range(out.size):
-        last = number - out.size + i
+        last = np.int64(number - out.size + i)
         drawn = np.int64(below(np.uint64(last + 1), words, place))
         slot = _slot(table, drawn)
         if table[slot] != -1:

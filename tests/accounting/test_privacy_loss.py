@@ -85,7 +85,7 @@ def test_pairs_dominate_what_records_in_the_plane_can_do():
 @pytest.mark.parametrize("removed", [0, 7, 20])
 def test_fixed_batches_cover_looks_that_take_turns_in_direction(removed):
     looks = [Look(1.2, 0.1, "remove", removed), Look(1.2, 0.1, "add", 20 - removed)]
-    turns = composed_loss_epsilon([look for look in looks if look.count], 1e-5)
+    turns = composed_loss_epsilon([look for look in looks if look.number], 1e-5)
     assert composed_loss_epsilon([Look(1.2, 0.1, "fixed", 20)], 1e-5) >= turns * 0.999
 
 

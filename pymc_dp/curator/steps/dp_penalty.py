@@ -152,8 +152,6 @@ class DPPenalty(PenaltyStep):
             simulation=simulation,
             noise_multiplier=noise_multiplier,
         )
-        if batch_size is not None and allowance.neighbours != "substitute":
-            raise ValueError('batch_size reveals the number of records: neighbours="substitute".')
         super().__init__(
             vars,
             allowance,
