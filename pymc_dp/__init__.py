@@ -9,6 +9,7 @@ from pymc_dp.curator.plan.suggest import clip_fraction, suggest
 from pymc_dp.curator.plan.suggest_hmc import suggest_hmc
 from pymc_dp.curator.redaction import redact
 from pymc_dp.curator.steps.base import privacy_spent
+from pymc_dp.curator.steps.dp_barker import DPBarker
 from pymc_dp.curator.steps.dp_hmc import DPHMC, DPMALA
 from pymc_dp.curator.steps.dp_penalty import DPPenalty
 from pymc_dp.curator.steps.dp_sgld import DPSGLD
@@ -47,6 +48,7 @@ __all__ = [
     "DPSGNHT",
     "ConfidentialDataWarning",
     "CustomMechanism",
+    "DPBarker",
     "DPPenalty",
     "DiscreteGaussian",
     "DiscreteLaplace",

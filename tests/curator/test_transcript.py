@@ -103,6 +103,7 @@ def player(transcript):
 
 
 LANGEVIN = {"clip_logp": None, "clip_grad": 1.0, "step_size": 1e-4, "epsilon": 20}
+BARKER = {"cls": pmdp.DPBarker, "step_size": 0.03, "tempering": 0.2}
 HMC = {"cls": pmdp.DPHMC, "clip_grad": 1.0, "step_size": 0.1, "n_leapfrog": 3, "epsilon": 2000}
 VARIANTS = {
     "joint": {},
@@ -115,6 +116,9 @@ VARIANTS = {
     "hmc, wild": HMC | {"step_size": 1e200},  # trajectories leave the floating-point numbers
     "hmc, public records": HMC | {"public": logistic(*one_data_set(seed=7)), "clip_logp": 4.0},
     "mala": {"cls": pmdp.DPMALA, "clip_grad": 1.0, "step_size": 0.15},
+    "barker": {"cls": pmdp.DPBarker, "step_size": 0.02},
+    "barker, poisson": BARKER | {"batch_fraction": 0.4},
+    "barker, fixed": BARKER | {"batch_size": 20},
     "sgld": LANGEVIN | {"cls": pmdp.DPSGLD},
     "sgld, poisson": LANGEVIN | {"cls": pmdp.DPSGLD, "batch_fraction": 0.3},
     "sgld, fixed": LANGEVIN | {"cls": pmdp.DPSGLD, "batch_size": 20, "decay": 0.3},
