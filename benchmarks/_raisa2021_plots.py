@@ -6,7 +6,17 @@ import numpy as np
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-COLOURS = {"DPHMC": "tab:blue", "DPPenalty": "tab:orange", "HMC": "tab:blue"}
+COLOURS = {
+    "DPHMC": "tab:blue",
+    "HMC": "tab:blue",
+    "DPMALA": "tab:cyan",
+    "DPSGLD": "tab:green",
+    "DPSGNHT": "tab:red",
+    "DPBarker": "tab:purple",
+    "DPPenalty": "tab:orange",
+    "one component": "tab:brown",
+    "guided": "tab:pink",
+}
 
 
 def plot_comparison(rows, path):
@@ -24,11 +34,13 @@ def plot_comparison(rows, path):
                 [r["mmd_min"] for r in some],
                 [r["mmd_max"] for r in some],
                 color=colour,
-                alpha=0.2,
+                alpha=0.12,
             )
             published = [r["published"] for r in some]
-            line[0].plot(x, published, "x--", color=colour, alpha=0.6, label=f"{method}, published")
+            if not np.isnan(published).all():
+                line[0].plot(x, published, "x--", color=colour, alpha=0.6)
             line[1].plot(x, [r["mean_error"] for r in some], "o-", color=colour, label=method)
+        line[0].plot([], [], "x--", color="0.4", label="published")
         line[0].set(title=f"{model}: MMD", xlabel="epsilon", ylim=(0, None))
         line[1].set(title=f"{model}: error of the mean", xlabel="epsilon", ylim=(0, None))
         line[0].set_ylim(0, 1.45 * line[0].get_ylim()[1])  # room for the legend
@@ -41,7 +53,7 @@ def plot_comparison(rows, path):
 
 def plot_posteriors(samples, reference, path, epsilon=15):
     """Draws of each method over exact ones, and marginals."""
-    figure, axes = plt.subplots(3, len(samples), figsize=(4.5 * len(samples), 9), squeeze=False)
+    figure, axes = plt.subplots(3, len(samples), figsize=(3.2 * len(samples), 8), squeeze=False)
     for column, (method, draws) in zip(axes.T, samples.items(), strict=True):
         draw = np.concatenate(draws)
         column[0].plot(*reference.T, ".", color="0.7", markersize=3, label="exact")

@@ -7,6 +7,7 @@ from pymc_dp.analyst.steps import GibbsSS, NormalX, RecordGibbs
 from pymc_dp.curator.plan.pilot import pilot
 from pymc_dp.curator.plan.suggest import clip_fraction, suggest
 from pymc_dp.curator.plan.suggest_hmc import suggest_hmc
+from pymc_dp.curator.plan.suggest_langevin import suggest_langevin
 from pymc_dp.curator.redaction import redact
 from pymc_dp.curator.steps.base import privacy_spent
 from pymc_dp.curator.steps.dp_barker import DPBarker
@@ -85,4 +86,5 @@ __all__ = [
     "sample",
     "suggest",
     "suggest_hmc",
+    "suggest_langevin",
 ]

@@ -29,6 +29,9 @@ class LangevinStep(CuratorStep):
         Continuous variables to move; all of the model's by default.
     clip_grad : float
         Bound on the Euclidean length of a record's gradient.
+    grad_scale : float
+        Factor on the gradients of the likelihood that makes up for what clipping takes from them.
+        It changes the posterior: 1, or as :func:`~pymc_dp.suggest_langevin` finds it.
     step_size : float
         Size of the first steps.
     decay : float
@@ -43,7 +46,7 @@ class LangevinStep(CuratorStep):
     batch_noise : float
         Standard deviation that batches leave in a coordinate of the gradient, as far as it is
         publicly known: in coordinates that make the posterior round about
-        ``sqrt((1 - q) / q)``, with q a record's chance to be in a batch.
+        ``sqrt((1 - q) / q)`` times ``sqrt(tempering)``, q a record's chance to be in a batch.
     tempering : float
         Power of the likelihood.
     epsilon, delta, budget, chains, share, neighbours, simulation, noise_multiplier
@@ -58,6 +61,7 @@ class LangevinStep(CuratorStep):
         *,
         clip_grad: float,
         step_size: float,
+        grad_scale: float = 1.0,
         decay: float = 0.0,
         inverse_mass: ArrayLike | None = None,
         batch_size: int | None = None,
@@ -80,7 +84,8 @@ class LangevinStep(CuratorStep):
         initial_point: Any = None,
         blocked: bool = True,
     ) -> None:
-        for name, value in (("clip_grad", clip_grad), ("step_size", step_size)):
+        positive = {"clip_grad": clip_grad, "step_size": step_size, "grad_scale": grad_scale}
+        for name, value in positive.items():
             if not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive and finite, not {value!r}.")
         if not (0 <= decay <= 1 and 0 < tempering <= 1 and 0 <= batch_noise < math.inf):
@@ -110,6 +115,7 @@ class LangevinStep(CuratorStep):
         )
         self.clip_grad, self.first_step_size = float(clip_grad), float(step_size)
         self.decay, self.tempering = float(decay), float(tempering)
+        self.grad_scale = float(grad_scale)
         self.batch_noise, self.turn = float(batch_noise), 0
         self.basis = np.zeros((self.space.size, self.own.size))
         self.basis[self.own] = square_root(inverse_mass, self.own.size)
@@ -141,11 +147,11 @@ class LangevinStep(CuratorStep):
 
     def _gradient_sd(self, noise: float) -> float:
         """Tell the standard deviation of noise in a coordinate of the posterior's gradient."""
-        return noise * self.tempering * self.clip_grad / self.fraction
+        return noise * self.tempering * self.grad_scale * self.clip_grad / self.fraction
 
     def _known_variance(self, noise: float) -> Vector:
         """Variance that is known to be in each coordinate of the posterior's gradient."""
-        own = self._gradient_sd(noise) ** 2 + (self.tempering * self.batch_noise) ** 2
+        own = self._gradient_sd(noise) ** 2 + self.batch_noise**2
         return np.where(self.data_columns, own, 0.0)
 
     def _noisy_gradient(self, theta: Vector) -> Vector:
