@@ -1,10 +1,11 @@
 """The experiments of Räisä et al. (2021): Gaussian and banana posteriors against epsilon, clipping.
 
 One table of all samplers. Every setting comes from synthetic data sets drawn at the centre of the
-start points (``suggest``, ``suggest_hmc``, ``suggest_langevin``); the confidential data is only sampled. Runs are simulations, so that they can
-be repeated, with the noise of the stated guarantee. With a folder that holds the published problems
-(``dphmc_problem_gauss.npz``, ``dphmc_problem_banana.npz``: data, start points, reference draws) as
-argument those are used, otherwise problems of the same kind from ``pymc_dp.datasets``.
+start points (``suggest``, ``suggest_hmc``, ``suggest_langevin``); the confidential data is only
+sampled. Runs are simulations, so that they can be repeated, with the noise of the stated guarantee.
+With a folder that holds the published problems (``dphmc_problem_gauss.npz``,
+``dphmc_problem_banana.npz``: data, start points, reference draws) as argument those are used,
+otherwise problems of the same kind from ``pymc_dp.datasets``.
 
     python -m benchmarks.raisa2021 [FOLDER [MODEL ...]]
 """
@@ -158,6 +159,19 @@ def suggested_hmc(experiment, epsilon):
     )
 
 
+def compared(experiment, method, epsilon, repeats):
+    """Row and draws of an earlier run, or of this one, written down at once."""
+    cell = RESULTS / "raisa2021" / f"{experiment.name}_{method}_{epsilon:g}".replace(" ", "_")
+    path, draws = cell.with_name(cell.name + ".json"), cell.with_name(cell.name + ".npz")
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        row, samples = compare(experiment, method, epsilon, repeats)
+        np.savez_compressed(draws, *samples)
+        path.write_text(json.dumps(row, indent=1))
+    samples = list(np.load(draws).values()) if draws.exists() else []
+    return json.loads(path.read_text()), samples
+
+
 def compare(experiment, method, epsilon, repeats):
     """Figures of some repeats at one epsilon, and their draws."""
     settings, draws = settings_of(experiment, method, epsilon)
@@ -250,7 +264,7 @@ def main(folder=None, *models, repeats=4, clip_iterations=400) -> list[dict]:
         experiment = Experiment(name, folder)
         for method in METHODS:
             for epsilon in EPSILONS:
-                row, samples[method] = compare(experiment, method, epsilon, repeats)
+                row, samples[method] = compared(experiment, method, epsilon, repeats)
                 tell(row, rows)
         if name == "banana":
             plot_posteriors(samples, experiment.reference, RESULTS / "raisa2021_figure2.png")

@@ -27,7 +27,6 @@ ORDER = [
 ]
 #: found where they are installed, and where they may import what uses them
 EXTRAS = {
-    ("accounting/composition.py", "dp_accounting"),
     ("mechanisms/opendp_noise.py", "opendp"),
     ("interop/opendp_measurement.py", "opendp"),
 }

@@ -21,7 +21,7 @@ from pymc_dp.types import Neighbours
 
 _NORMAL_99 = 2.576  # 99% of normal values lie within this many standard deviations
 _MOST_CLIPPED = 0.01  # fraction of log-ratios
-_BARKER_MOVE = 1.5  # length of a move, in posterior standard deviations
+_BARKER_MOVE = 0.4  # length of a move, in posterior standard deviations
 Acceptance = Literal["penalty", "barker"]
 
 
@@ -89,8 +89,8 @@ def suggest(
     ``2 Phi(-D sqrt(1/s^2 + 2 b^2 K / mu) / 2)``. The distance travelled grows with K but levels
     off; K is chosen where four fifths of the limit are reached. Effective draws follow from the
     mean square of accepted moves, as for an autoregression. Barker's test takes noise of a standard
-    deviation of 1 at the most: moves are 1.5 s long there, and K is as large as leaves all but one
-    in a hundred below that.
+    deviation of 1 at the most: moves are 0.4 s long there (shorter ones, and more of them, gain
+    little), and K is as large as leaves all but one in a hundred below that.
 
     Examples
     --------
