@@ -22,7 +22,7 @@ COLOURS = {
 def plot_comparison(rows, path):
     """MMD and mean error against epsilon, with the published medians."""
     models = list(dict.fromkeys(row["model"] for row in rows))
-    figure, axes = plt.subplots(len(models), 2, figsize=(9, 3.2 * len(models)), squeeze=False)
+    figure, axes = plt.subplots(len(models), 2, figsize=(11, 3.6 * len(models)), squeeze=False)
     for line, model in zip(axes, models, strict=True):
         for method in dict.fromkeys(row["method"] for row in rows):
             some = [r for r in rows if (r["model"], r["method"]) == (model, method)]
@@ -34,18 +34,17 @@ def plot_comparison(rows, path):
                 [r["mmd_min"] for r in some],
                 [r["mmd_max"] for r in some],
                 color=colour,
-                alpha=0.12,
+                alpha=0.07,
             )
             published = [r["published"] for r in some]
-            if not np.isnan(published).all():
+            if published and not np.isnan(published).all():
                 line[0].plot(x, published, "x--", color=colour, alpha=0.6)
             line[1].plot(x, [r["mean_error"] for r in some], "o-", color=colour, label=method)
         line[0].plot([], [], "x--", color="0.4", label="published")
         line[0].set(title=f"{model}: MMD", xlabel="epsilon", ylim=(0, None))
         line[1].set(title=f"{model}: error of the mean", xlabel="epsilon", ylim=(0, None))
-        line[0].set_ylim(0, 1.45 * line[0].get_ylim()[1])  # room for the legend
-        line[0].legend(fontsize=8, ncols=2, loc="upper right")
-        line[1].legend(fontsize=8)
+        handles, labels = line[0].get_legend_handles_labels()
+        line[1].legend(handles, labels, fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5))
     figure.tight_layout()
     figure.savefig(path, dpi=80)
     plt.close(figure)

@@ -47,7 +47,7 @@ METHODS = {
     "one component": "DPPenalty",
     "guided": "DPPenalty",
 }
-MOST_DRAWS = {"gauss": 10_000, "banana": 40_000}  # of a chain, where gradients are followed
+MOST_DRAWS = {"gauss": 2_500, "banana": 40_000}  # of a chain, where gradients are followed
 
 
 class Experiment:

@@ -257,7 +257,7 @@ def batch_noise_multiplier(
     --------
     >>> from pymc_dp.accounting import batch_noise_multiplier
     >>> round(batch_noise_multiplier(4.0, 1e-6, 2256, 0.01), 2)
-    0.99
+    0.98
     """
 
     def fits(noise_multiplier: float) -> bool:

@@ -200,7 +200,7 @@ def composed_loss_epsilon(looks: Sequence[Look], delta: float) -> float:
     >>> round(composed_loss_epsilon([Look(0.1, 1.0, "all", 100)], 1e-6), 2)  # exactly 4.887
     4.89
     >>> round(composed_loss_epsilon([Look(0.1, 0.01, "fixed", 100)], 1e-6), 3)
-    0.051
+    0.035
     """
     total = math.fsum(look.number * _spread(look) ** 2 for look in looks)
     step = min(0.2, *(_spread(look) for look in looks)) / _POINTS

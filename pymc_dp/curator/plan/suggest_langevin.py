@@ -16,7 +16,7 @@ Dynamics = Literal["sgld", "sgnht"]
 _PLACES = 12  # draws at which gradients and curvatures are looked at
 _QUANTILES = (0.1, 0.2, 0.35, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1.0)
 _STEEP = 0.9  # quantile of the curvatures that steps suit
-_OVERDAMPED = 4.0  # friction to settle at: less of it leaves curved tails unseen
+_MOST_FRICTION = 4.0  # that the thermostat is to settle at
 _DRIFT, _KICK = 0.4, 0.5  # step over the steepest curvature, and over its root
 
 
@@ -115,7 +115,8 @@ def suggest_langevin(
     size, looks = _DRIFT / steepest, 4 / (_DRIFT / steepest)  # looks for an effective draw
     if dynamics == "sgnht":
         size = _KICK / math.sqrt(steepest)
-        looks = _OVERDAMPED * 2 / size
+        # more friction sees more of curved tails, but must be small over one step
+        looks = max(1.0, min(_MOST_FRICTION, 0.5 / size)) * 2 / size
     draws = math.ceil(effective * looks / chains)
     if draws > most_draws:
         effective, draws = most_draws * chains / looks, most_draws
