@@ -10,10 +10,14 @@ from pymc_dp.analyst.unknown_size import unknown_size
 from pymc_dp.curator.plan.pilot import pilot
 from pymc_dp.curator.plan.suggest import clip_fraction, suggest
 from pymc_dp.curator.plan.suggest_hmc import suggest_hmc
+from pymc_dp.curator.plan.suggest_langevin import suggest_langevin
 from pymc_dp.curator.redaction import redact
 from pymc_dp.curator.steps.base import privacy_spent
+from pymc_dp.curator.steps.dp_barker import DPBarker
 from pymc_dp.curator.steps.dp_hmc import DPHMC, DPMALA
 from pymc_dp.curator.steps.dp_penalty import DPPenalty
+from pymc_dp.curator.steps.dp_sgld import DPSGLD
+from pymc_dp.curator.steps.dp_sgnht import DPSGNHT
 from pymc_dp.diagnostics import mmd
 from pymc_dp.explain import explain
 from pymc_dp.mechanisms import (
@@ -44,9 +48,12 @@ __version__ = "0.1.0"
 __all__ = [
     "DPHMC",
     "DPMALA",
+    "DPSGLD",
+    "DPSGNHT",
     "ConfidentialDataWarning",
     "CountGibbs",
     "CustomMechanism",
+    "DPBarker",
     "DPPenalty",
     "DiscreteGaussian",
     "DiscreteLaplace",
@@ -85,5 +92,6 @@ __all__ = [
     "sample",
     "suggest",
     "suggest_hmc",
+    "suggest_langevin",
     "unknown_size",
 ]
