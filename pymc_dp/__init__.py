@@ -3,11 +3,14 @@
 from pymc_dp import datasets, interop, regression
 from pymc_dp.accounting import ConfidentialDataWarning, PrivacyBudget, PrivacyError
 from pymc_dp.analyst.privatized import Privatized, clamp
+from pymc_dp.analyst.score.release import ScoreRelease
 from pymc_dp.analyst.steps import GibbsSS, NormalX, RecordGibbs
 from pymc_dp.curator.plan.pilot import pilot
 from pymc_dp.curator.plan.suggest import clip_fraction, suggest
 from pymc_dp.curator.plan.suggest_hmc import suggest_hmc
 from pymc_dp.curator.redaction import redact
+from pymc_dp.curator.score.release import score_release
+from pymc_dp.curator.score.suggest import suggest_score
 from pymc_dp.curator.steps.base import privacy_spent
 from pymc_dp.curator.steps.dp_hmc import DPHMC, DPMALA
 from pymc_dp.curator.steps.dp_penalty import DPPenalty
@@ -63,6 +66,7 @@ __all__ = [
     "RandomizedResponse",
     "RecordGibbs",
     "RegressionStatistics",
+    "ScoreRelease",
     "Staircase",
     "clamp",
     "clip_fraction",
@@ -77,6 +81,8 @@ __all__ = [
     "regression_release",
     "regression_statistics",
     "sample",
+    "score_release",
     "suggest",
     "suggest_hmc",
+    "suggest_score",
 ]

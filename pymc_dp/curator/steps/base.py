@@ -96,7 +96,7 @@ class CuratorStep(ProgressHooks, BlockedStep):
         self._left_at: bytes | None = None
         self._door: Door | None = None
         if not allowance.simulation:
-            _refuse_read_freely(self.likelihood)
+            refuse_read_freely(self.likelihood)
         budgets = curated_models.setdefault(model, {})
         if allowance.budget is not None and not allowance.simulation:
             budgets[allowance.budget.ledger] = allowance.budget
@@ -193,7 +193,7 @@ def refuse_confidential_starts(model: pm.Model, starts: Mapping[Any, Any]) -> No
             )
 
 
-def _refuse_read_freely(likelihood: RecordLikelihood) -> None:
+def refuse_read_freely(likelihood: RecordLikelihood) -> None:
     """Refuse records that settings were computed from: these are not public then."""
     for other in read_freely:
         if shared_records(likelihood.data, likelihood.axes, *records_of(other)):
