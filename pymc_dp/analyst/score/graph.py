@@ -195,6 +195,14 @@ def _is_array(leaf: Variable) -> bool:
     return is_data and isinstance(leaf.type, TensorType) and leaf.type.ndim > 0
 
 
+def _entry_shape(array: Variable) -> tuple[int, ...]:
+    """Shape of one record's part of an array; that of a data container is known by its value."""
+    shape = array.type.shape
+    if None in shape[1:]:
+        shape = array.shape.eval(mode=ONCE)
+    return tuple(int(length) for length in shape[1:])
+
+
 def _trial_records(arrays: Sequence[Variable], n_observed: int) -> list[NDArray[Any]]:
     """Values that responses and covariates of most models can have.
 
@@ -206,7 +214,7 @@ def _trial_records(arrays: Sequence[Variable], n_observed: int) -> list[NDArray[
     values: list[NDArray[Any]] = []
     zero_one, between = np.arange(_TRIALS) % 2.0, np.linspace(0.25, 0.7, _TRIALS)
     for i, array in enumerate(arrays):
-        size, is_float = (_TRIALS, *map(int, array.type.shape[1:])), array.dtype.startswith("float")
+        size, is_float = (_TRIALS, *_entry_shape(array)), array.dtype.startswith("float")
         if i < n_observed:
             value = rng.uniform(0.2, 0.8, size) if is_float else rng.integers(0, 2, size)
         else:
@@ -220,6 +228,6 @@ def record_arrays(graph: ScoreGraph, names: Mapping[Variable, str | None]) -> li
     """Describe the arrays of a graph, by the names of variables."""
     found = []
     for array in graph.arrays:
-        shape = tuple(int(n) for n in array.type.shape[1:])
-        found.append(RecordArray(names.get(array), shape, not array.dtype.startswith("float")))
+        integer = not array.dtype.startswith("float")
+        found.append(RecordArray(names.get(array), _entry_shape(array), integer))
     return found

@@ -132,6 +132,11 @@ def settings_at(
     theta = confidential.records.space.start.copy()
     theta[confidential.coordinates] = place
     scores = _simulated(simulator(theta))
+    if scores.records.likelihood.has_records_of(confidential.records.likelihood):
+        raise ValueError(
+            "simulate= puts records of the confidential model in its own: simulate covariates "
+            "too, or take public ones."
+        )
     scores.bound(bound)
     return _settings(scores, place, simulator.n, noise, bound, basis)
 
