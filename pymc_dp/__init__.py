@@ -2,6 +2,7 @@
 
 from pymc_dp import datasets, interop, regression
 from pymc_dp.accounting import ConfidentialDataWarning, PrivacyBudget, PrivacyError
+from pymc_dp.analyst.marginal.marginalize import marginalize
 from pymc_dp.analyst.privatized import Privatized, clamp
 from pymc_dp.analyst.score.release import ScoreRelease
 from pymc_dp.analyst.steps import GibbsSS, NormalX, RecordGibbs
@@ -73,6 +74,7 @@ __all__ = [
     "datasets",
     "explain",
     "interop",
+    "marginalize",
     "mmd",
     "pilot",
     "privacy_spent",

@@ -25,6 +25,7 @@ from pymc.logprob.utils import (
     replace_rvs_by_values,  # values for some variables only
 )
 from pymc.model.core import MODEL_MANAGER  # models in context
+from pymc.model.fgraph import ModelDeterministic, ModelFreeRV  # variables of a model's copy
 from pymc.pytensorf import normalize_rng_param  # generator of a random variable
 from pymc.sampling.mcmc import assign_step_methods  # which step pm.sample picks
 from pymc.sampling.parallel import ParallelSamplingError  # a chain that failed elsewhere
@@ -55,6 +56,8 @@ __all__ = [
     "STEP_METHODS",
     "CheckParameterValue",
     "DataClassState",
+    "ModelDeterministic",
+    "ModelFreeRV",
     "NumbaPerformanceWarning",
     "ParallelSamplingError",
     "ProgressHooks",
