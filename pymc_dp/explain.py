@@ -14,6 +14,8 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.analyst.marginal.accuracy import laplace_draws, normal_error
+from pymc_dp.analyst.marginal.strategy import auxiliary_variables, integrated_out
 from pymc_dp.analyst.record_gibbs.interweave import interweaving_plan, together
 from pymc_dp.analyst.record_gibbs.parameters import describe_updates
 from pymc_dp.analyst.record_gibbs.step import RecordGibbs
@@ -118,6 +120,8 @@ class Explanation:
     latent : dict
         Releases of such statistics, of several holders', and of what has no records: their noise,
         and of what.
+    integrated : list of str
+        What :func:`~pymc_dp.marginalize` has integrated out, how, and how far off that can be.
     """
 
     records: dict[str, int]
@@ -129,12 +133,14 @@ class Explanation:
     problems: list[str] = field(default_factory=list)
     regressions: dict[str, list[str]] = field(default_factory=dict)
     latent: dict[str, str] = field(default_factory=dict)
+    integrated: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         lines = ["Records"]
         lines += [f"  {name}: n = {n}" for name, n in self.records.items()] or ["  none"]
         for name, terms in self.other_terms.items():
             lines.append(f"  {name} is also used by {', '.join(terms)}")
+        lines += ["Integrated out", *(f"  {t}" for t in self.integrated)] if self.integrated else []
         lines += ["Regression statistics"] if self.regressions else []
         for name, (first, *more) in self.regressions.items():
             lines += [f"  {name}: {first}", *(f"    {line}" for line in more)]
@@ -209,7 +215,20 @@ def explain(model: pm.Model | None = None) -> Explanation:
         latent={
             release.name: text for release in releases(model) if (text := _latent(release, model))
         },
+        integrated=_integrated(model),
     )
+
+
+def _integrated(model: pm.Model) -> list[str]:
+    """Say what was integrated out, and how far off the normal law is near the posterior's mode."""
+    found = list(dict.fromkeys(map(str, integrated_out(model).values())))
+    if not found:
+        return []
+    added = auxiliary_variables(model)
+    names = [str(rv.name) for rv in model.free_RVs if rv not in added]
+    error = normal_error(model, laplace_draws(model), names)
+    more = [f"{', '.join(str(rv.name) for rv in added)} added for it"] if added else []
+    return [*found, *more, *([] if error is None else [str(error)])]
 
 
 def _planned(model: pm.Model) -> tuple[dict[TensorVariable, type], dict[type, Any], list[str]]:

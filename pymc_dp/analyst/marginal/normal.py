@@ -59,11 +59,11 @@ class Normal:
 
     def refusal(self, model: pm.Model, block: RecordBlock) -> str | None:
         """Say what keeps the sums from having a normal law that is known."""
-        if not block.releases:
-            return f"no sum over {block.names} was released."
         if block.factors:
             names = ", ".join(map(repr, block.factors))
             return f"{names} tells about every record by itself, not about sums."
+        if not block.releases:
+            return f"no sum over {block.names} was released."
         for release, total in zip(block.releases, block.totals, strict=True):
             if total is not release.statistic:
                 return f"{release.mechanism!r} of {release.name!r} does not add noise to sums."

@@ -132,7 +132,7 @@ class MixingRV(AuxiliaryRV, ExponentialRV):
     def of(cls, number: int) -> Any:
         """Make so many."""
         rng = pytensor.shared(np.random.default_rng())
-        return cls()(2.0, size=(number,), rng=rng)
+        return cls()(2.0, size=(number,), rng=rng, return_next_rng=True)[1]
 
 
 def _drawn(rng: Any, mean: Any, covariance: Any, last: Mechanism | None) -> tuple[Any, Any]:

@@ -89,7 +89,11 @@ FAMILIES = {
         lambda a: stats.lognorm(1, scale=np.exp(a)),
         (0.2,),
     ),
-    "student": (lambda a: pm.StudentT.dist(nu=4, mu=a, sigma=1, shape=N), lambda a: stats.t(4, a), (0.2, 3)),
+    "student": (
+        lambda a: pm.StudentT.dist(nu=4, mu=a, sigma=1, shape=N),
+        lambda a: stats.t(4, a),
+        (0.2, 3),
+    ),
     "beta": (lambda a: pm.Beta.dist(a, 2, shape=N), lambda a: stats.beta(a, 2), (0.6, 4)),
     "uniform": (lambda a: pm.Uniform.dist(0, a, shape=N), lambda a: stats.uniform(0, a), (1.1, 6)),
     "weibull": (lambda a: pm.Weibull.dist(a, 1, shape=N), lambda a: stats.weibull_min(a), (0.8, 2)),
