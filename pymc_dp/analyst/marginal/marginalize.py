@@ -8,6 +8,7 @@ from typing import Any
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.analyst.marginal.expanded import Expanded
 from pymc_dp.analyst.marginal.normal import Normal
 from pymc_dp.analyst.marginal.rebuild import rebuilt
 from pymc_dp.analyst.marginal.strategy import Replacement, Strategy
@@ -24,7 +25,7 @@ from pymc_dp.graph.additivity import direct_inputs
 __all__ = ["STRATEGIES", "marginalize"]
 
 #: ways to integrate records out, the exact and cheap ones first
-STRATEGIES: list[Strategy] = [Normal()]
+STRATEGIES: list[Strategy] = [Normal(), Expanded()]
 
 
 def marginalize(

@@ -84,9 +84,9 @@ def response_nodes(op: Any, parameters: list[Variable], width: float) -> Respons
         if op.name == "binomial":
             upper = pt.minimum(upper, parameters[0].astype("int64"))
     values = lower[None, :] + pt.arange(number)[:, None]
-    inside = pt.exp(pm.logp(law, values, warn_rvs=False))
     first = pt.exp(pm.logcdf(law, lower, warn_rvs=False))
-    inside = pt.set_subtensor(inside[0], first)
+    others = pt.exp(pm.logp(law, values[1:], warn_rvs=False))
+    inside = pt.concatenate([first[None, :], others], axis=0)
     inside = pt.switch(values < upper[None, :], inside, 0.0)
     last = pt.maximum(1 - inside.sum(axis=0), 0.0)
     probabilities = pt.switch(pt.eq(values, upper[None, :]), last[None, :], inside)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.tensor.variable import TensorVariable
@@ -16,7 +17,13 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.analyst.privatized import Privatized
 from pymc_dp.analyst.release import releases
 from pymc_dp.analyst.score.bounding import held_by_length
-from pymc_dp.analyst.score.graph import RecordArray, ScoreGraph, record_arrays, score_graph
+from pymc_dp.analyst.score.graph import (
+    RecordArray,
+    ScoreGraph,
+    constrained,
+    record_arrays,
+    score_graph,
+)
 from pymc_dp.analyst.score.looks import (
     Look,
     Moments,
@@ -27,6 +34,7 @@ from pymc_dp.analyst.score.looks import (
     named_statistic,
     plain,
 )
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.rewrites import rebuilt
 from pymc_dp.graph.vector import VectorLayout
 from pymc_dp.mechanisms import Gaussian
@@ -219,6 +227,7 @@ class ScoreRelease:
         sigma = np.concatenate([each.noise for each in self._sums(used)])
         value = np.concatenate([each.value for each in self._sums(used)])
         _refuse_twice(model, value)
+        self._start(model, used[-1])
         with model:
             return Privatized(name, statistic, Gaussian(sigma=sigma), observed=value)
 
@@ -250,6 +259,14 @@ class ScoreRelease:
                 raise ValueError(f"{name!r} must be a random variable with one row a record.")
         n_rows = model[self.observed[0]].type.shape[0]
         return score_graph(model, self.observed, VectorLayout(dict(self.parameters)), n_rows)
+
+    def _start(self, model: pm.Model, look: Look) -> None:
+        """Let samplers start where the score was taken, unless they are told otherwise."""
+        layout, theta = VectorLayout(dict(self.parameters)), pt.dvector("theta")
+        for rv, value in constrained(model, layout, theta).items():
+            if model.rvs_to_initial_values.get(rv) is None:
+                start = pytensor.function([theta], value, mode=ONCE, on_unused_input="ignore")
+                model.set_initval(rv, start(look.place))
 
     def _check_number(self, n_rows: int, present: TensorVariable | None) -> None:
         if self.n_sigma and present is None:
