@@ -19,7 +19,6 @@ from pymc_dp.analyst.marginal.strategy import Integrated, MarginalRV, Replacemen
 from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.records import RecordBlock
 from pymc_dp.compat import logprob_rules, support_point_rules
-from pymc_dp.graph.vector import VectorLayout
 from pymc_dp.types import Matrix, Variable, Vector
 
 __all__ = ["Expanded", "ExpandedReleaseRV"]
@@ -98,7 +97,8 @@ class Expanded:
         [release] = block.releases
         simulated = SimulatedRecords(model, block)
         shape = concrete_shape(release.statistic)
-        variance = np.broadcast_to(gaussian_variance(release.mechanism), shape).ravel()
+        noise: Any = gaussian_variance(release.mechanism)
+        variance = np.broadcast_to(noise, shape).ravel()
         posterior = _Posterior(model, block, simulated, np.diag(variance))
         found = posterior.centred()
         n = simulated.n
@@ -107,10 +107,7 @@ class Expanded:
             f"{'all values' if simulated.exact else 'simulated records'}"
         )
         what = Integrated(self.name, tuple(str(rv.name) for rv in block.records), n, how)
-        values = [
-            _unconstrained(model, simulated.layout, name).ravel()
-            for name in simulated.layout.shapes
-        ]
+        values = [_unconstrained(model, name).ravel() for name in simulated.layout.shapes]
         delta = pt.concatenate(values) - found.centre
         mean = n * found.at(delta)
         covariance = n * found.covariance + np.diag(variance)
@@ -118,7 +115,7 @@ class Expanded:
         return Replacement(block.records, {release.rv: new})
 
 
-def _unconstrained(model: pm.Model, layout: VectorLayout, name: str) -> Variable:
+def _unconstrained(model: pm.Model, name: str) -> Variable:
     """Unconstrained value of a variable, as a graph of the variable itself."""
     [rv] = [rv for rv in model.free_RVs if model.rvs_to_values[rv].name == name]
     transform = model.rvs_to_transforms[rv]
@@ -175,7 +172,7 @@ class _Posterior:
         return found
 
     def _rounds(self, found: Expansion) -> int:
-        """Rounds of simulation that make the error small, if so many are allowed."""
+        """Choose rounds of simulation that make the error small, if so many are allowed."""
         return int(np.clip(np.ceil((2 * found.error / _ENOUGH) ** 2), 1, _MOST))
 
     def _mode(self, found: Expansion) -> tuple[Vector, Vector]:

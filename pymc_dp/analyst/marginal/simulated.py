@@ -113,11 +113,12 @@ class SimulatedRecords:
         self._draw = self._compiled_draw(theta, swap)
         inputs = [slots[rv] for rv in block.records]
         slopes = scores(density, theta, pt.eye(self.layout.size))
-        options: Any = {"mode": "NUMBA", "on_unused_input": "ignore"}
-        self._density = pytensor.function([theta, *inputs], [density, slopes], **options)
-        self._added = pytensor.function(
-            inputs, pt.concatenate(added, axis=1).astype("float64"), **options
+        self._density = pytensor.function(
+            [theta, *inputs], [density, slopes], mode="NUMBA", on_unused_input="ignore"
         )
+        parts = pt.concatenate(added, axis=1).astype("float64")
+        # called a few times, and another one for every place of a score: not worth compiling
+        self._added = pytensor.function(inputs, parts, mode=ONCE, on_unused_input="ignore")
 
     def _compiled_draw(self, theta: Variable, swap: dict[Variable, Variable]) -> Any:
         drawn: dict[Variable, Variable] = {}
@@ -170,7 +171,7 @@ class SimulatedRecords:
         means, squares = [], []
         for i in range(1 if self.exact else many):
             rows = self.draw(centre) if i else rows
-            left = sum(
+            left: Any = sum(
                 each.weight[:, None] * (each.added - each.slopes.T @ controls) for each in rows
             )
             means.append(left.mean(axis=0))
@@ -183,17 +184,17 @@ class SimulatedRecords:
     def _first(self, rows: list[_Rows], centre: Vector) -> tuple[Matrix, Matrix, Matrix]:
         """Slope of the mean, covariance, and information of a record."""
         weighted = [each.weight[:, None] * each.added for each in rows]
-        slope = sum(w.T @ each.slopes.T for w, each in zip(weighted, rows, strict=True))
-        second = sum(w.T @ each.added for w, each in zip(weighted, rows, strict=True))
-        information = sum((each.weight * each.slopes) @ each.slopes.T for each in rows)
-        mean = sum(weighted)
+        slope: Any = sum(w.T @ each.slopes.T for w, each in zip(weighted, rows, strict=True))
+        second: Any = sum(w.T @ each.added for w, each in zip(weighted, rows, strict=True))
+        information: Any = sum((each.weight * each.slopes) @ each.slopes.T for each in rows)
+        mean: Any = sum(weighted)
         if not self.public:
             average = mean.mean(axis=0)
             covariance = second / self.rows - np.outer(average, average)
         elif self.exact:
             covariance = (second - mean.T @ mean) / self.rows
         else:  # half of the difference of two draws of each record, which has public values
-            again = sum(each.weight[:, None] * each.added for each in self.draw(centre))
+            again: Any = sum(each.weight[:, None] * each.added for each in self.draw(centre))
             within = second - mean.T @ mean
             covariance = (within + (mean - again).T @ (mean - again) / 2) / self.rows
         return slope / self.rows, covariance, information / self.rows

@@ -176,7 +176,9 @@ class ScoreRelease:
         name : str
             Name of the released value in the model.
         looks : sequence of int, optional
-            Positions of the looks to use; all by default.
+            Positions of the looks to use. By default all; but where the last one is held by
+            covariates, only those that are: the others depend on the law that the model has for
+            covariates, which may be wrong.
         also : dict, optional
             The functions of the records that were released beside the score, by name.
         present : TensorVariable, optional
@@ -205,13 +207,7 @@ class ScoreRelease:
         self._check_number(n_rows, present)
         if check:
             self._check_density(graph)
-        chosen = tuple(range(len(self.looks))) if looks is None else tuple(looks)
-        try:
-            used = [self.looks[i] for i in chosen]
-        except (IndexError, TypeError):
-            raise ValueError(
-                f"looks= must be positions from 0 to {len(self.looks) - 1}, not {looks!r}."
-            ) from None
+        used = self._used(looks)
         sums: list[Variable] = []
         for look in used:
             held = graph.held(look.bound, pt.as_tensor(look.basis.T), look.clip)
@@ -230,6 +226,17 @@ class ScoreRelease:
         self._start(model, used[-1])
         with model:
             return Privatized(name, statistic, Gaussian(sigma=sigma), observed=value)
+
+    def _used(self, looks: Sequence[int] | None) -> list[Look]:
+        if looks is None:
+            robust = self.looks[-1].bound == "covariates"
+            return [each for each in self.looks if not robust or each.bound == "covariates"]
+        try:
+            return [self.looks[i] for i in looks]
+        except (IndexError, TypeError):
+            raise ValueError(
+                f"looks= must be positions from 0 to {len(self.looks) - 1}, not {looks!r}."
+            ) from None
 
     def _graph_in(self, model: pm.Model) -> ScoreGraph:
         """Graph of the records' scores in a model, or what it lacks."""

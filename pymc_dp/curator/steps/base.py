@@ -20,6 +20,7 @@ from pymc_dp.accounting.door import Door, closed
 from pymc_dp.accounting.errors import ConfidentialDataWarning, PrivacyError
 from pymc_dp.compat import ProgressHooks
 from pymc_dp.curator.confidential import lengths_of_records, shared_records
+from pymc_dp.curator.forecast import tell_if_few
 from pymc_dp.curator.likelihood import SHAPE_ERRORS, RecordLikelihood, is_public, records_of
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.types import Vector
@@ -112,6 +113,8 @@ class CuratorStep(ProgressHooks, BlockedStep):
                 "run it by pymc_dp.sample, which checks all steps of a run."
             )
         super().setup_chain(rng, tune, draws)
+        # no chain has more effective draws than iterations
+        tell_if_few(self.allowance.chains * (tune + draws), type(self).__name__)
         self._left_at = None
         self._door = self.allowance.open(
             tune + draws, self.rng, self.fraction, self.gradients_per_iteration

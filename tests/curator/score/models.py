@@ -27,12 +27,14 @@ def records(name, seed=0, n=N):
     return X, y
 
 
-def build(name, X=None, y=None, n=N):
+def build(name, X=None, y=None, n=N, named=None):
     """Regressions with records observed, or latent where they are not given."""
     kwargs = {"shape": n} if y is None else {"observed": y}
     with pm.Model() as model:
         b = pm.Normal("b", 0, 1, shape=2)
         a = pm.Normal("a", 0, 2)
+        if named is not None:
+            X = pm.Data("X", named)
         x = pm.Normal("X", 0, 1, shape=(n, 2)) if X is None else X
         # where parameters meet covariates one by one, or all together
         one_by_one = name == "slopes"

@@ -2,12 +2,14 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from scipy import stats
 
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.score.totals import ConfidentialScores
 from tests.curator.score.models import (
+    AT,
     FAMILIES,
     N,
     analysts_sum,
@@ -156,3 +158,49 @@ def test_mixtures_and_censoring_are_clipped_by_length(monkeypatch):
     )
     with pytest.raises(ValueError, match="cannot be held by their covariates"):
         released(survival(observed=y), at={"b": 0.3}, clip=1.0, bound="covariates")
+
+
+def test_moments_in_the_same_look(monkeypatch):
+    without_noise(monkeypatch)
+    X, y = records("logistic")
+
+    def moments(arrays):
+        x = arrays["X"]
+        pairs = [x[:, i] * x[:, j] for i in range(2) for j in range(i + 1)]
+        return pt.stack([x[:, 0], x[:, 1], *pairs, arrays["y"] * x[:, 0]], axis=1)
+
+    with build("logistic", None, y, named=X):
+        release = released(None, at=AT, clip=1.0, also={"moments": (moments, 2.5)})
+    model = build("logistic")
+    with model:
+        with pytest.raises(ValueError, match=r"also= with the same functions"):
+            release.declare("score")
+        release.declare("score", also={"moments": moments})
+    assert release.also[0].value.size == 6
+    np.testing.assert_allclose(
+        analysts_sum(model, X, y), release.value, rtol=0, atol=3 * N * 2.0**-19
+    )
+
+
+def test_a_pilots_looks_are_kept(monkeypatch):
+    without_noise(monkeypatch)
+    y = np.random.default_rng(1).normal(2.0, 1.0, size=500)
+
+    def mean(**kwargs):
+        with pm.Model() as model:
+            pm.Normal("y", pm.Normal("mu", 0, 10), 1, **kwargs)
+        return model
+
+    def simulate(values):
+        rng = np.random.default_rng(3)
+        return mean(observed=rng.normal(values["mu"], 1, size=500))
+
+    release = released(mean(observed=y), simulate=simulate, epsilon=8)
+    assert len(release.looks) == 11
+    assert abs(release.looks[-1].place[0] - y.mean()) < 0.2
+    model = mean(shape=500)
+    with model:
+        release.declare("score")
+    found = analysts_sum(model, None, y)
+    clips = np.array([look.clip for look in release.looks])
+    assert (np.abs(found - release.value) < 500 * clips * 2.0**-19).all()
