@@ -6,6 +6,7 @@ from pymc_dp.analyst.marginal.marginalize import marginalize
 from pymc_dp.analyst.privatized import Privatized, clamp
 from pymc_dp.analyst.score.release import ScoreRelease
 from pymc_dp.analyst.steps import GibbsSS, NormalX, RecordGibbs
+from pymc_dp.analyst.unknown_size import unknown_size
 from pymc_dp.curator.plan.pilot import pilot
 from pymc_dp.curator.plan.suggest import clip_fraction, suggest
 from pymc_dp.curator.plan.suggest_hmc import suggest_hmc
@@ -87,4 +88,5 @@ __all__ = [
     "suggest",
     "suggest_hmc",
     "suggest_score",
+    "unknown_size",
 ]

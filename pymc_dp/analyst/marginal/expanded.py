@@ -14,7 +14,7 @@ from pytensor.tensor.variable import TensorVariable
 from scipy.optimize import minimize
 
 from pymc_dp.analyst.marginal.convolved import gaussian_variance
-from pymc_dp.analyst.marginal.simulated import Expansion, SimulatedRecords, why_not_simulated
+from pymc_dp.analyst.marginal.expansion import Expansion, SimulatedRecords, why_not_simulated
 from pymc_dp.analyst.marginal.strategy import Integrated, MarginalRV, Replacement
 from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.records import RecordBlock

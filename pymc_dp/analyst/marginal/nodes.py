@@ -37,18 +37,32 @@ from pymc_dp.graph.rows import on_rows
 from pymc_dp.graph.support import small_support
 from pymc_dp.types import Matrix, Variable, Vector
 
-__all__ = ["NoNodesError", "Table", "node_table"]
+__all__ = [
+    "LARGEST",
+    "NoNodesError",
+    "Table",
+    "TooManyNodesError",
+    "held",
+    "node_table",
+    "parameters_on",
+]
 
 #: quantiles between which a density is smooth enough, and a normal's own, in standard deviations
 _LEVELS = np.array([1e-15, 1e-9, 1e-5, 1e-3, 0.02, 0.15, 0.5])
 _LEVELS = np.concatenate([_LEVELS, 1 - _LEVELS[-2::-1]])
 _DEVIATIONS = np.array([-8.5, -4.0, -1.3, 1.3, 4.0, 8.5])
+#: rows of a table at most; more are not worth a grid
+LARGEST = 60_000
 #: values of a count that are summed over; further apart where its spread is larger
 _WINDOW = 512
 
 
 class NoNodesError(ValueError):
     """A record's distribution cannot be integrated over."""
+
+
+class TooManyNodesError(NoNodesError):
+    """A grid would be too large."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +79,15 @@ class Table:
         Weights of the rows, which sum to one over those of one kind of record.
     kinds : int
         Kinds of records; rows of a kind stand together.
+    how : str
+        For people: what kind of rows these are.
     """
 
     index: NDArray[np.int64]
     values: dict[Any, Any]
     weights: Variable
     kinds: int
+    how: str
 
     def mean(self, quantity: Variable) -> Variable:
         """Average over the rows of each kind."""
@@ -92,6 +109,8 @@ def node_table(model: pm.Model, block: RecordBlock, index: NDArray[np.int64], or
         for column in range(_columns(rv)):
             nodes, log_steps = _nodes(rv, column, values, index, parameters, kinks, order)
             many = nodes.type.shape[1]
+            if many * len(index) > LARGEST * kinds:
+                raise TooManyNodesError(f"a grid over {block.names} is too large.")
             values = {var: pt.repeat(value, many, axis=0) for var, value in values.items()}
             index = np.repeat(index, many)
             log_weights = (log_weights[:, None] + log_steps).ravel()
@@ -105,7 +124,9 @@ def node_table(model: pm.Model, block: RecordBlock, index: NDArray[np.int64], or
         log_weights = log_weights + log_density
     weights = pt.exp(log_weights).reshape((kinds, -1))
     weights = weights / weights.sum(axis=1, keepdims=True)
-    return Table(index, values, weights.ravel(), kinds)
+    finite = all(small_support(rv) is not None for rv in block.records)
+    how = "summed over all values" if finite else f"by quadrature, {order} nodes between quantiles"
+    return Table(index, values, weights.ravel(), kinds, how)
 
 
 def index_of(index: NDArray[np.int64], kinds: int) -> NDArray[np.int64]:
@@ -115,16 +136,9 @@ def index_of(index: NDArray[np.int64], kinds: int) -> NDArray[np.int64]:
 
 def _columns(rv: Variable) -> int:
     """Count the numbers that one record has in a variable."""
-    if batch_ndim(rv) != rv.type.ndim:
-        raise NoNodesError(
-            f"{rv.name!r} has several numbers a record that depend on each other: write them as "
-            "one variable after the other, children given their parents."
-        )
     number = int(np.prod(rv.type.shape[1:]))
-    if rv.type.ndim > 2 or number > 3:
-        raise NoNodesError(
-            f"{rv.name!r} has {number} numbers a record, and a grid over so many is too large."
-        )
+    if batch_ndim(rv) != rv.type.ndim or rv.type.ndim > 2 or number > 2:
+        raise TooManyNodesError(f"{rv.name!r} has {number} numbers a record.")
     return number
 
 
@@ -151,7 +165,7 @@ def _nodes(
         return pt.constant(whole), pt.zeros_like(whole)
     if rv.dtype not in continuous_types:
         return _window(rv, _parameters(rv, column, values, index, parameters), rows)
-    edges = _held(_edges(rv, column, values, index, parameters), [*parameters, *values.values()])
+    edges = held(_edges(rv, column, values, index, parameters), [*parameters, *values.values()])
     outer = edges[:, :1], edges[:, -1:]
     if kinks.shape[1]:
         inner = pt.clip(pt.constant(np.clip(kinks, -1e300, 1e300)), *outer)
@@ -179,27 +193,25 @@ def _between(low: Any, high: Any, points: Vector, weights: Vector) -> tuple[Any,
     return 0.5 * (low + high) + half * points, half * weights
 
 
-def _parameters(
-    rv: Any,
-    column: int,
-    values: dict[Any, Any],
-    index: NDArray[np.int64],
-    parameters: Sequence[Any],
+def parameters_on(
+    rv: Any, values: dict[Any, Any], index: NDArray[np.int64], parameters: Sequence[Any]
 ) -> list[Any]:
-    """Parameters of a record variable's distribution on the rows, of shape (rows or 1, 1)."""
-    found: list[Any] = []
-    if not hasattr(rv.owner.op, "dist_params"):
-        return found
-    for parameter in rv.owner.op.dist_params(rv.owner):
-        aligned = parameter
-        if parameter.type.ndim < rv.type.ndim:
-            missing = rv.type.ndim - parameter.type.ndim
-            aligned = pt.expand_dims(parameter, tuple(range(missing)))
-        [on] = on_rows([(aligned, 0)], values, index, [*parameters])
-        if rv.type.ndim == 2:
-            on = on[:, 0] if on.type.shape[1] == 1 else on[:, column]
-        found.append(on[:, None])
-    return found
+    """Parameters of a record variable's distribution on the rows, which are their first axis."""
+    aligned = []
+    op = rv.owner.op
+    for parameter, core in zip(op.dist_params(rv.owner), op.ndims_params, strict=True):
+        missing = batch_ndim(rv) - (parameter.type.ndim - core)
+        wide = pt.expand_dims(parameter, tuple(range(missing))) if missing else parameter
+        aligned.append((wide, 0))
+    return on_rows(aligned, values, index, parameters)
+
+
+def _parameters(rv: Any, column: int, *where: Any) -> list[Any]:
+    """Parameters of one number of a record on the rows, of shape (rows or 1, 1)."""
+    found = parameters_on(rv, *where)
+    if rv.type.ndim == 2:
+        found = [on[:, 0] if on.type.shape[1] == 1 else on[:, column] for on in found]
+    return [on[:, None] for on in found]
 
 
 def _edges(
@@ -228,7 +240,7 @@ def _edges(
     return pt.stack(found, axis=1)
 
 
-def _held(output: Any, given: Sequence[Any]) -> Any:
+def held(output: Any, given: Sequence[Any]) -> Any:
     """Leave the gradient of something out; a copy of the model leaves it out too."""
     inputs = direct_inputs([output], given)
     inner = [inp.type() for inp in inputs]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pymc as pm
+import pytensor.tensor as pt
 from pymc.model.fgraph import fgraph_from_model, model_from_fgraph
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
@@ -37,10 +38,18 @@ def rebuilt(model: pm.Model, replacements: Sequence[Replacement]) -> pm.Model:
             moved[rv] = _free(name, _moved(rv, moved))
             graph.add_output(moved[rv], import_missing=True)
         for old, new in replacement.releases.items():
-            place = memo[old]
+            place, now = memo[old], _moved(new, moved)
             _, value = place.owner.inputs
-            moved[new] = place.owner.op(_moved(new, moved), value)
-            graph.replace(place, moved[new], import_missing=True)
+            if now.dtype == value.dtype:
+                moved[new] = place.owner.op(now, value)
+                graph.replace(place, moved[new], import_missing=True)
+            else:  # a discrete variable that is continuous now; others go on seeing integers
+                moved[new] = _free(str(old.name), now)
+                graph.remove_output(graph.outputs.index(place))
+                graph.add_output(moved[new], import_missing=True)
+                whole = pt.round(moved[new]).astype(place.dtype)
+                if place in graph.variables:
+                    graph.replace(place, whole, import_missing=True)
     _remove(graph, {memo[var] for replacement in replacements for var in replacement.removed})
     result = model_from_fgraph(graph, mutate_fgraph=True)
     for rv, value in initial_values.items():
