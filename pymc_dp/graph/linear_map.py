@@ -261,7 +261,7 @@ def _public(var: Any, fixed: set[Any], only_check: bool = False) -> Any:
     if used:
         names = ", ".join(repr(v.name) for v in used)
         raise NotLinearError(f"it also uses {names}")
-    if only_check or var.owner is None and not hasattr(var, "eval"):
+    if only_check or (var.owner is None and not hasattr(var, "eval")):
         return None
     return pytensor.function([], var, mode=ONCE, on_unused_input="ignore")()
 

@@ -10,6 +10,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.marginal.counts import Counts
 from pymc_dp.analyst.marginal.exact import Exact
+from pymc_dp.analyst.marginal.expanded import Expanded
 from pymc_dp.analyst.marginal.normal import Normal
 from pymc_dp.analyst.marginal.rebuild import rebuilt
 from pymc_dp.analyst.marginal.regression import integrated_statistics, regression_variables
@@ -27,7 +28,7 @@ from pymc_dp.graph.additivity import direct_inputs
 __all__ = ["STRATEGIES", "marginalize"]
 
 #: ways to integrate records out, the exact and cheap ones first
-STRATEGIES: list[Strategy] = [Exact(), Counts(), Normal()]
+STRATEGIES: list[Strategy] = [Exact(), Counts(), Normal(), Expanded()]
 
 
 def marginalize(

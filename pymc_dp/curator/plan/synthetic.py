@@ -12,9 +12,10 @@ from pytensor.graph.replace import clone_replace
 
 from pymc_dp.compat import models_in_context
 from pymc_dp.curator.confidential import shared_records
-from pymc_dp.curator.likelihood import rebuilt, records_of
+from pymc_dp.curator.likelihood import records_of
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.steps.base import curated_models, read_freely
+from pymc_dp.graph.rewrites import rebuilt
 from pymc_dp.numerics.nuts_tuning import run_nuts
 from pymc_dp.types import Matrix, Vector
 
