@@ -8,8 +8,12 @@ from typing import Any
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.analyst.marginal.counts import Counts
+from pymc_dp.analyst.marginal.exact import Exact
+from pymc_dp.analyst.marginal.expanded import Expanded
 from pymc_dp.analyst.marginal.normal import Normal
 from pymc_dp.analyst.marginal.rebuild import rebuilt
+from pymc_dp.analyst.marginal.regression import integrated_statistics, regression_variables
 from pymc_dp.analyst.marginal.strategy import Replacement, Strategy
 from pymc_dp.analyst.records import (
     RecordBlock,
@@ -24,7 +28,7 @@ from pymc_dp.graph.additivity import direct_inputs
 __all__ = ["STRATEGIES", "marginalize"]
 
 #: ways to integrate records out, the exact and cheap ones first
-STRATEGIES: list[Strategy] = [Normal()]
+STRATEGIES: list[Strategy] = [Exact(), Counts(), Normal(), Expanded()]
 
 
 def marginalize(
@@ -46,6 +50,9 @@ def marginalize(
     method : str, optional
         How; by default the first of these that applies, see :func:`~pymc_dp.explain` for which it
         was.
+
+        ``"exact"``: noise is on every record, and each record is summed or integrated out by
+        itself; nothing is approximated but by a quadrature whose error is told.
 
         ``"normal"``: the sums that were released are taken to be normal, with the mean and
         covariance that the model gives them; right to O(1/sqrt(n)).
@@ -76,26 +83,41 @@ def marginalize(
     if method is not None and method not in [strategy.name for strategy in STRATEGIES]:
         names = ", ".join(repr(strategy.name) for strategy in STRATEGIES)
         raise ValueError(f"method={method!r} is not a way to integrate records out: write {names}.")
-    found = []
-    for block in record_blocks(model, _records(model, vars)):
+    asked = _asked(model, vars)
+    found = integrated_statistics(model, asked, method)
+    for block in record_blocks(model, _records(model, asked, bool(found))):
         _check_block(model, block)
         found.append(_integrated(model, block, method))
     return rebuilt(model, found)
 
 
-def _records(model: pm.Model, vars: Sequence[Any] | None) -> list[TensorVariable]:
-    """Variables to integrate out: those asked for, or all that a release reaches."""
-    if vars is not None:
-        given = [vars] if isinstance(vars, str) or not isinstance(vars, Sequence) else vars
-        asked = [model[var] if isinstance(var, str) else var for var in given]
-        for rv in asked:
-            if rv not in model.free_RVs:
-                raise ValueError(
-                    f"{rv} is not a latent variable of the model: pass record variables, vars=[x]."
-                )
-        return asked
+def _asked(model: pm.Model, vars: Sequence[Any] | None) -> list[TensorVariable] | None:
+    """Latent variables that were named, None where none were."""
+    if vars is None:
+        return None
+    given = [vars] if isinstance(vars, str) or not isinstance(vars, Sequence) else vars
+    asked = [model[var] if isinstance(var, str) else var for var in given]
+    for rv in asked:
+        if rv not in model.free_RVs:
+            raise ValueError(
+                f"{rv} is not a latent variable of the model: pass record variables, vars=[x]."
+            )
+    return asked
+
+
+def _records(
+    model: pm.Model, asked: Sequence[TensorVariable] | None, others: bool
+) -> list[TensorVariable]:
+    """Record variables to integrate out: those asked for, or all that a release reaches.
+
+    `others` tells whether statistics of a regression are integrated out, so that there need be no
+    records.
+    """
+    if asked is not None:
+        statistics = regression_variables(model)
+        return [rv for rv in asked if rv not in statistics]
     found = [rv for rv in model.free_RVs if is_record(model, rv) or _has_population(model, rv)]
-    if not found:
+    if not found and not others:
         raise ValueError(
             "There is nothing to integrate out: no release reaches latent records. Declare one "
             'with pmdp.Privatized("released", x.sum(), mechanism, observed=...), x a latent '

@@ -29,7 +29,7 @@ from pymc_dp.graph.additivity import (
 from pymc_dp.graph.rows import distinct_rows, on_rows, without_shapes
 from pymc_dp.types import Variable
 
-__all__ = ["Contributions", "Moments"]
+__all__ = ["Contributions", "Moments", "aligned_parameters"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Contributions:
         self.block = block
         self._tables: dict[int, Table] = {}
         outputs = [(contribution, 0) for contribution in block.contributions]
-        outputs += [(p, 0) for rv in block.records for p in _aligned_parameters(rv)]
+        outputs += [(p, 0) for rv in block.records for p in aligned_parameters(rv)]
         #: a record of every kind, and how many there are of it
         self.index, counts = distinct_rows(outputs, block.records, self.n, self.parameters)
         self.counts: Variable = pt.constant(counts.astype(np.float64))
@@ -84,7 +84,7 @@ class Contributions:
         if polynomials is None:
             return None
         [record] = self.block.records
-        on = on_rows([(p, 0) for p in _aligned_parameters(record)], {}, self.index, self.parameters)
+        on = on_rows([(p, 0) for p in aligned_parameters(record)], {}, self.index, self.parameters)
         mu, sigma = (p[0] if p.type.shape[0] == 1 else p for p in on)
         means, covariances = polynomials.normal_moments(mu, sigma)
         return Moments(
@@ -163,7 +163,7 @@ def _table(part: Variable, rows: int, total: Variable) -> Variable:
     return pt.specify_shape(whole, (rows, size))
 
 
-def _aligned_parameters(rv: Any) -> list[Variable]:
+def aligned_parameters(rv: Any) -> list[Variable]:
     """Parameters of a record variable's distribution, records along their first axes."""
     op = rv.owner.op
     if not hasattr(op, "dist_params"):

@@ -37,8 +37,12 @@ def rebuilt(model: pm.Model, replacements: Sequence[Replacement]) -> pm.Model:
         for name, rv in replacement.latents.items():
             moved[rv] = _free(name, _moved(rv, moved))
             graph.add_output(moved[rv], import_missing=True)
+        fresh: dict[Any, Any] = {}
         for old, new in replacement.releases.items():
-            place, now = memo[old], _moved(new, moved)
+            if new not in fresh:  # outputs of one operation stay outputs of one
+                kin = [var for var in replacement.releases.values() if var.owner is new.owner]
+                fresh.update(zip(kin, graph_replace(kin, moved, strict=False), strict=True))
+            place, now = memo[old], fresh[new]
             _, value = place.owner.inputs
             if now.dtype == value.dtype:
                 moved[new] = place.owner.op(now, value)

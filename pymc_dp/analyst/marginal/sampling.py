@@ -12,13 +12,23 @@ import numpy as np
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.analyst.count_gibbs.cells import cell_variables
+from pymc_dp.analyst.count_gibbs.tables import RecordCountsRV
 from pymc_dp.analyst.marginal.accuracy import NormalError, normal_error
-from pymc_dp.analyst.marginal.marginalize import STRATEGIES
+from pymc_dp.analyst.marginal.counts import MANY_RECORDS, Counts, is_cheaper
+from pymc_dp.analyst.marginal.marginalize import STRATEGIES, marginalize
 from pymc_dp.analyst.marginal.start import find_mode, scattered_start
-from pymc_dp.analyst.marginal.strategy import auxiliary_variables
-from pymc_dp.analyst.records import length_of, record_blocks
+from pymc_dp.analyst.marginal.strategy import auxiliary_variables, integrated_out
+from pymc_dp.analyst.records import RecordBlock, length_of, record_blocks, record_variables
+from pymc_dp.graph.additivity import direct_inputs
 
-__all__ = ["hint_at_marginalize", "sample_marginal", "warn_of_error"]
+__all__ = [
+    "counted",
+    "counted_blocks",
+    "hint_at_marginalize",
+    "sample_marginal",
+    "warn_of_error",
+]
 
 _log = logging.getLogger("pymc_dp")
 
@@ -30,15 +40,55 @@ _TOO_LARGE = 0.05
 _JUDGED = 400
 
 
+def counted(model: pm.Model, **kwargs: Any) -> pm.Model | None:
+    """Return the model with tables of counts in place of its records, where these are cheaper.
+
+    They are where there are many records for every cell of the table
+    (:func:`~pymc_dp.analyst.marginal.counts.is_cheaper`) and nothing was asked for that needs the
+    records: a step, starting values, options of :class:`~pymc_dp.RecordGibbs`, or values of records
+    or of what is computed of them. None elsewhere.
+    """
+    if any(kwargs.get(name) is not None for name in ("step", "initvals", "record_gibbs")):
+        return None
+    blocks = counted_blocks(model)
+    if not blocks:
+        return None
+    records = [rv for block in blocks for rv in block.records]
+    asked = kwargs.get("var_names")
+    stored = [v for v in model.deterministics if asked is None or v.name in asked]
+    named = [rv for rv in records if asked is not None and rv.name in asked]
+    if named or direct_inputs(stored, records):
+        return None
+    return marginalize(model, records, method=Counts.name)
+
+
+def counted_blocks(model: pm.Model) -> list[RecordBlock]:
+    """All blocks of records of a model, where counting them is cheaper; otherwise none."""
+    cells = cell_variables(model)
+    records = [rv for rv in record_variables(model) if rv not in cells]
+    if not records or any(length_of(rv) < MANY_RECORDS for rv in records):
+        return []
+    try:
+        blocks = record_blocks(model, records)
+    except ValueError:  # records that a step will explain about
+        return []
+    return blocks if all(is_cheaper(model, block) for block in blocks) else []
+
+
 def sample_marginal(draws: int, model: pm.Model, **kwargs: Any) -> Any:
-    """Sample by NUTS, nutpie's where it is installed, from a start near the release."""
-    auxiliary = auxiliary_variables(model)
+    """Sample by NUTS, nutpie's where it is installed, from a start near the release.
+
+    Tables of counts are left to :class:`~pymc_dp.CountGibbs`, and stored where they are asked for.
+    """
+    tables = [rv for rv in model.free_RVs if isinstance(rv.owner.op, RecordCountsRV)]
+    auxiliary = [rv for rv in auxiliary_variables(model) if rv not in tables]
     asked = kwargs.get("var_names")
     if asked is None:
-        names = [str(rv.name) for rv in model.unobserved_RVs if rv not in auxiliary]
+        hidden = [*tables, *auxiliary]
+        names = [str(rv.name) for rv in model.unobserved_RVs if rv not in hidden]
         # values that the estimate of the error needs are dropped afterwards
         kwargs["var_names"] = names + [str(rv.name) for rv in auxiliary]
-    if kwargs.get("step") is None and kwargs.get("initvals") is None:
+    if kwargs.get("step") is None and kwargs.get("initvals") is None and not tables:
         kwargs |= _start(model, kwargs)
     result = pm.sample(draws, model=model, **kwargs)
     if hasattr(result, "posterior"):
@@ -53,7 +103,8 @@ def sample_marginal(draws: int, model: pm.Model, **kwargs: Any) -> Any:
 
 def _start(model: pm.Model, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Arguments by which ``pm.sample`` starts every chain near the mode, and nowhere else."""
-    mode = find_mode(model)
+    steep = any(told.method == "normal" for told in integrated_out(model).values())
+    mode = find_mode(model) if steep else None
     if mode is None:
         return {}
     sampler = kwargs.get("nuts_sampler")

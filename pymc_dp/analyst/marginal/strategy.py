@@ -137,5 +137,5 @@ def integrated_out(model: pm.Model) -> dict[str, Integrated]:
     return {
         str(rv.name): rv.owner.op.integrated
         for rv in model.basic_RVs
-        if isinstance(rv.owner.op, MarginalRV)
+        if isinstance(getattr(rv.owner.op, "integrated", None), Integrated)
     }
