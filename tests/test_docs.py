@@ -13,6 +13,7 @@ PAGES = [
     "docs/analyst.md",
     "docs/mechanisms.md",
     "docs/curator.md",
+    "docs/marginal_exact.md",
     "docs/regression.md",
     "docs/distributed.md",
 ]

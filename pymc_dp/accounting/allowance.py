@@ -14,6 +14,8 @@ from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.accounting.ledger import Ledger
 from pymc_dp.types import Neighbours
 
+_CRUMBS = 1e-9  # of a budget, which roundings of shares leave
+
 
 class PrivacySpent(tuple[float, float]):
     """The guarantee that holds so far, ``(epsilon, delta)``, and what it is made of.
@@ -113,7 +115,7 @@ class Allowance:
         record_weight(self.neighbours)  # refuses what is no relation
         if budget is not None and share is None:
             share = 1.0 if simulation else budget.unspent
-            if share <= 0:
+            if share < _CRUMBS:
                 raise PrivacyError(f"Nothing is left of {budget!r}.")
         self.share = 1.0 if share is None else float(share)
         # a simulation keeps its own books and is never charged to the budget

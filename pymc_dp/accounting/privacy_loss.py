@@ -42,7 +42,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 from scipy.special import logsumexp, ndtr
 
 from pymc_dp.types import Vector
@@ -283,4 +283,8 @@ def _tilted_epsilon(
     low, high = max(0.0, float(loss[0])), float(loss[-2])
     if surplus(low) <= 0:
         return low
-    return float(brentq(surplus, low, high, xtol=1e-9)) * (1 + 1e-9) if high > low else math.inf
+    return (
+        float(scipy.optimize.brentq(surplus, low, high, xtol=1e-9)) * (1 + 1e-9) + 1e-9
+        if high > low
+        else math.inf
+    )

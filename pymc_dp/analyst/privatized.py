@@ -16,6 +16,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.analyst.count_gibbs.cells import check_cell_totals, linear_release
 from pymc_dp.analyst.invariants import check_totals
 from pymc_dp.analyst.records import form_of_statistic
 from pymc_dp.analyst.regression.distribution import smoothed
@@ -191,7 +192,11 @@ def _check_statistic(
         check_declared(name, mechanism, contributions, records)
     if isinstance(mechanism, Exact) and observed is not None:
         value = observed.eval(mode=ONCE) if isinstance(observed, Variable) else observed
-        check_totals(name, records, contributions, value)
+        of_cells = linear_release(statistic, model)
+        if of_cells is None:
+            check_totals(name, records, contributions, value)
+        else:
+            check_cell_totals(name, *of_cells, value)
 
 
 def _check_fixed_lengths(name: str, statistic: TensorVariable, model: pm.Model) -> None:

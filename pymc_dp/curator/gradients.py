@@ -24,9 +24,10 @@ from pymc_dp.curator.gradient_kernels import (
     clipped_score_total,
     column_lengths,
 )
-from pymc_dp.curator.likelihood import SHAPE_ERRORS, RecordLikelihood, rebuilt
+from pymc_dp.curator.likelihood import SHAPE_ERRORS, RecordLikelihood
 from pymc_dp.curator.predictors import GradientPieces, split_gradient
 from pymc_dp.curator.value_gradient import make_value_total
+from pymc_dp.graph.rewrites import rebuilt
 from pymc_dp.numerics.compiled import graph_key, joined_key
 from pymc_dp.types import Matrix, Variable, Vector
 

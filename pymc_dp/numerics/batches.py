@@ -1,5 +1,7 @@
 """Random batches of records, at a cost that does not grow with the number of records."""
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -76,7 +78,7 @@ def draw_batch(
     >>> len(set(draw_batch(10**9, 1e-6).tolist()))
     1000
     """
-    size = round(fraction * number)
+    size = math.floor(fraction * number * (1 + 1e-12))  # no more than was paid for
     if poisson:
         size = int((simulation or system_generator()).binomial(number, fraction))
     out = np.empty(size, dtype=np.int64)

@@ -9,7 +9,12 @@ module and of all modules of this package that it imports, without comments and 
 from __future__ import annotations
 
 import ast
+import logging
+import threading
+import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -21,13 +26,56 @@ from pytensor.configdefaults import config
 
 from pymc_dp.compat import (
     CACHED_SRC_FUNCTIONS,
+    NumbaPerformanceWarning,
     compile_numba_function_src,
     jit_function,
+    plain_slice_errors,
 )
 
-__all__ = ["cached_jit", "graph_key", "jit", "join", "joined_key", "source_key"]
+__all__ = [
+    "cached_jit",
+    "compiling",
+    "density_key",
+    "graph_key",
+    "jit",
+    "join",
+    "joined_key",
+    "source_key",
+]
 
 _PACKAGE = __name__.partition(".")[0]
+_log = logging.getLogger(f"pymc.{_PACKAGE}")  # whose messages PyMC shows, and hides on request
+#: seconds after which compiling is told
+PATIENCE = 2.0
+
+
+@contextmanager
+def compiling(what: str) -> Iterator[None]:
+    """Compile meanwhile, without numba's advice; tell once if that takes long.
+
+    Parameters
+    ----------
+    what : str
+        What is compiled, for people.
+
+    Examples
+    --------
+    >>> from pymc_dp.numerics.compiled import compiling
+    >>> with compiling("a sampler for x"):
+    ...     pass
+    """
+    start = time.monotonic()
+    message = threading.Timer(PATIENCE, _log.info, [f"Compiling {what}"])
+    message.daemon = True
+    message.start()
+    try:
+        with warnings.catch_warnings(), plain_slice_errors():
+            warnings.simplefilter("ignore", NumbaPerformanceWarning)  # on code that PyTensor wrote
+            yield
+    finally:
+        message.cancel()
+    if (took := time.monotonic() - start) > PATIENCE:
+        _log.info(f"Compiled {what} in {took:.0f} seconds")
 
 
 @cache
@@ -111,6 +159,16 @@ def graph_key(functions: Sequence[Any]) -> str | None:
     return None if None in keys else "".join(str(key) for key in keys)
 
 
+def density_key(density: Any) -> str | None:
+    """Name a compiled density of this package with all that it closes over; None for others."""
+    function = density.py_func
+    if _path(str(function.__module__)) is None:
+        return None
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    inside = [str(density_key(c)) if hasattr(c, "py_func") else repr(c) for c in cells]
+    return f"{function.__module__}.{function.__qualname__}({', '.join(inside)})"
+
+
 def join(
     written: Callable[..., Any] | str, parts: dict[str, Any], key: str | None, **options: Any
 ) -> Any:
@@ -174,7 +232,7 @@ def _modules(function: Any) -> Iterator[str]:
     function = getattr(function, "py_func", function)
     if _path(str(function.__module__)):
         yield function.__module__
-    for cell in function.__closure__ or ():
+    for cell in getattr(function, "__closure__", None) or ():
         inside = cell.cell_contents
         for value in inside if isinstance(inside, tuple | list) else [inside]:
             if hasattr(value, "py_func"):

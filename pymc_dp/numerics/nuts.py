@@ -82,7 +82,10 @@ def _move(rng, theta, given, factor, step_size, doublings, report):  # type: ign
     size = theta.size
     # ends of the trajectory: 0 is the earlier, 1 the later
     places, momenta, slopes = np.empty((2, size)), np.empty((2, size)), np.empty((2, size))
-    metric = factor[np.newaxis]
+    if factor.ndim == 3:  # decided when it is compiled
+        metric = factor
+    else:
+        metric = factor[np.newaxis]
     open_momenta = np.empty((doublings + 1, size))
     open_totals = np.empty((doublings + 1, size))
     # sums of momenta along the trajectory, and along the part that is being built
@@ -152,8 +155,10 @@ def make_nuts(density: Callable[..., Any], key: str | None) -> Callable[..., Non
     -----
     Multinomial sampling along the trajectory and generalised U-turns (Betancourt 2017, appendix
     A), subtrees built leaf after leaf instead of recursively (Phan, Pradhan & Jankowiak 2019). It
-    moves with unit mass in coordinates q of ``theta + factor @ q``, factor lower triangular, and
-    stops after `doublings` at the latest.
+    moves with unit mass in coordinates q of ``theta + factor @ q``, factor lower triangular or
+    block-diagonal as in :mod:`~pymc_dp.numerics.leapfrog`, and stops after `doublings` at the
+    latest. The log-density weighs the places of a trajectory; its gradient only steers, and may be
+    that of something similar.
 
     ``report`` takes the mean acceptance statistic, the number of leapfrog steps, whether the
     trajectory diverged, how often it was doubled and the log-density at the end.

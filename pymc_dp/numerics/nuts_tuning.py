@@ -34,7 +34,10 @@ class NUTSTuning:
     Attributes
     ----------
     factor : ndarray
-        Lower triangular; the sampler moves in coordinates q of ``theta + factor @ q``.
+        Lower triangular, or a vector for a diagonal one; the sampler moves in coordinates q of
+        ``theta + factor @ q``.
+    trusted : bool
+        Whether the first factor stays until there are draws enough for correlations.
     """
 
     factor: Array
@@ -42,12 +45,19 @@ class NUTSTuning:
     draws: list[Array]
     tune: int
     count: int = 0
+    trusted: bool = False
 
     @classmethod
     def start(cls, size: int, tune: int) -> NUTSTuning:
         """Begin a chain of `tune` iterations of tuning, in the coordinates of the parameters."""
         step = DualAveraging(step_size=0.1, longest=2.0, centre=float(np.log(0.5)))
-        return cls(factor=np.eye(size), step=step, draws=[], tune=tune)
+        return cls(factor=np.ones(size), step=step, draws=[], tune=tune)
+
+    @property
+    def metric(self) -> Array:
+        """The factor in blocks, as :mod:`~pymc_dp.numerics.leapfrog` takes it."""
+        diagonal = self.factor.ndim == 1
+        return self.factor[:, np.newaxis, np.newaxis] if diagonal else self.factor[np.newaxis]
 
     @property
     def active(self) -> bool:
@@ -65,7 +75,7 @@ class NUTSTuning:
     ) -> Vector:
         """Move `theta` once, in place; the report is that of :func:`make_nuts`."""
         report = np.empty(REPORT_SIZE)
-        nuts(rng, theta, given, self.factor, self.step.step_size, self.doublings, report)
+        nuts(rng, theta, given, self.metric, self.step.step_size, self.doublings, report)
         return report
 
     def learn(self, theta: Array, accept: float, target: float) -> None:
@@ -80,16 +90,21 @@ class NUTSTuning:
 
     def _learn_shape(self) -> None:
         number, size = len(self.draws), len(self.factor)
-        if number < 2:
+        few = number < DRAWS_A_PARAMETER * size
+        if number < 2 or (few and self.trusted):
             return
-        cov = np.atleast_2d(np.cov(np.array(self.draws).T))
-        before = np.diag(np.sum(self.factor**2, axis=1))
-        if number < DRAWS_A_PARAMETER * size:
-            cov = np.diag(np.diag(cov))
-        else:  # correlations of few draws are too large
-            cov = (number * cov + size * np.diag(np.diag(cov))) / (number + size)
-        shape = (number * cov + WEIGHT_BEFORE * before) / (number + WEIGHT_BEFORE)
-        self.factor = np.linalg.cholesky(shape)
+        draws = np.array(self.draws)
+        before = self.factor**2 if self.factor.ndim == 1 else np.sum(self.factor**2, axis=1)
+        scales = (number * draws.var(axis=0, ddof=1) + WEIGHT_BEFORE * before) / (
+            number + WEIGHT_BEFORE
+        )
+        if few:
+            self.factor = np.sqrt(scales)
+            return
+        # correlations of few draws are too large
+        cov = number / (number + size) * np.atleast_2d(np.cov(draws.T))
+        np.fill_diagonal(cov, scales)
+        self.factor = np.linalg.cholesky(cov)
 
     def freeze(self) -> None:
         """End of tuning."""

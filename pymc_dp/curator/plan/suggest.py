@@ -5,13 +5,14 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pymc as pm
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import expit, gammaincinv, ndtr
 
 from pymc_dp.accounting.budget import PrivacyBudget, record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
 from pymc_dp.accounting.levels import LEVELS
+from pymc_dp.curator.forecast import tell_if_few
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.penalty_kernels import clipped_count
 from pymc_dp.curator.plan.clipping import Move, choose_bound
@@ -104,14 +105,19 @@ def suggest(
         raise ValueError(f"acceptance must be one of {get_args(Acceptance)}, not {acceptance!r}.")
     settings = _settings if acceptance == "penalty" else _barker_settings
     if synthetic is None:
-        return settings(_NORMAL_99 / prior_sd, 1 / prior_sd, n, dim, chains, root_mu)
+        return _told(settings(_NORMAL_99 / prior_sd, 1 / prior_sd, n, dim, chains, root_mu))
     refuse_confidential([synthetic])
     slopes = _slopes(synthetic)
     slope = float(np.sqrt(np.mean(np.square(slopes))))
     moves = [Move(each, 1 / (slope * np.sqrt(n)), n / each.size) for each in slopes]
     noise_variance = 1 / settings(slope, slope, n, dim, chains, root_mu).effective_draws
     bound, _ = choose_bound(moves, 1.0, noise_variance, _MOST_CLIPPED)
-    return settings(bound, slope, n, dim, chains, root_mu)
+    return _told(settings(bound, slope, n, dim, chains, root_mu))
+
+
+def _told(found: Suggestion) -> Suggestion:
+    tell_if_few(found.effective_draws, "suggest")
+    return found
 
 
 def _settings(
@@ -166,7 +172,9 @@ def _slopes(model: pm.Model) -> list[NDArray[np.float64]]:
     """Tell records' log-likelihood changes by length of move, for small moves."""
     records = RecordModel(model, confidential=False)
     likelihood, log_prior = records.likelihood, records.log_prior
-    theta = minimize(lambda t: -likelihood(t).sum() - log_prior(t), records.space.start).x
+    theta = scipy.optimize.minimize(
+        lambda t: -likelihood(t).sum() - log_prior(t), records.space.start
+    ).x
     rng = np.random.default_rng(0)
     here, changes = likelihood(theta), []
     for _ in range(20):

@@ -21,6 +21,7 @@ from pymc_dp.accounting.door import Door, closed
 from pymc_dp.accounting.errors import ConfidentialDataWarning, PrivacyError
 from pymc_dp.compat import ProgressHooks
 from pymc_dp.curator.confidential import lengths_of_records, shared_records
+from pymc_dp.curator.forecast import tell_if_few
 from pymc_dp.curator.likelihood import SHAPE_ERRORS, RecordLikelihood, is_public, records_of
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.types import Vector
@@ -102,7 +103,7 @@ class CuratorStep(ProgressHooks, BlockedStep):
         self._left_at: bytes | None = None
         self._door: Door | None = None
         if not allowance.simulation:
-            _refuse_read_freely(self.likelihood)
+            refuse_read_freely(self.likelihood)
         budgets = curated_models.setdefault(model, {})
         if allowance.budget is not None and not allowance.simulation:
             budgets[allowance.budget.ledger] = allowance.budget
@@ -118,6 +119,8 @@ class CuratorStep(ProgressHooks, BlockedStep):
                 "run it by pymc_dp.sample, which checks all steps of a run."
             )
         super().setup_chain(rng, tune, draws)
+        # no chain has more effective draws than iterations
+        tell_if_few(self.allowance.chains * (tune + draws), type(self).__name__)
         self._left_at = None
         self._door = self.allowance.open(
             tune + draws,
@@ -207,7 +210,7 @@ def refuse_confidential_starts(model: pm.Model, starts: Mapping[Any, Any]) -> No
             )
 
 
-def _refuse_read_freely(likelihood: RecordLikelihood) -> None:
+def refuse_read_freely(likelihood: RecordLikelihood) -> None:
     """Refuse records that settings were computed from: these are not public then."""
     for other in read_freely:
         if shared_records(likelihood.data, likelihood.axes, *records_of(other)):

@@ -1,0 +1,1 @@
+"""Gibbs over tables of counts."""

@@ -1,0 +1,239 @@
+r"""Laws of counts in one form, with which cells are summed out, drawn and moved.
+
+.. math:: \log p(k) = k\varphi - \log k! + \log\Gamma(k + \alpha) - \log(m - k)!
+          + \log\Gamma(m - k + \beta) + \zeta\,[k = 0] + \text{constant}
+
+from `low` to `high`, each term where the family has it. Poisson cells have :math:`\varphi` alone,
+binomial ones :math:`\varphi` and m, negative binomial ones :math:`\varphi` and :math:`\alpha`,
+beta-binomial ones :math:`m, \alpha, \beta`; zero-inflated and hurdle ones :math:`\zeta` too.
+Truncation changes the bounds. Cells of a multinomial variable are such cells with a known sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.distributions.distribution import DiracDeltaRV
+from pymc.distributions.mixture import MixtureRV
+from pymc.distributions.multivariate import DirichletMultinomialRV
+from pymc.distributions.truncated import TruncatedRV
+from pytensor.tensor.random import basic as rvs
+
+from pymc_dp.analyst.count_gibbs.tables import RecordCountsRV
+from pymc_dp.compat import HurdleRV
+from pymc_dp.graph.additivity import direct_inputs
+from pymc_dp.graph.intervals import ONCE
+
+__all__ = ["ALPHA", "BETA", "NO_TERM", "PHI", "TERMS", "UNBOUNDED", "ZERO", "CellLaw", "law_of"]
+
+#: alpha and beta of cells that have none
+NO_TERM = -1.0
+#: terms in their order in arrays, and what stands for none
+TERMS = {"phi": 0.0, "alpha": NO_TERM, "beta": NO_TERM, "zero": 0.0}
+PHI, ALPHA, BETA, ZERO = range(4)
+
+#: stands for no upper bound
+UNBOUNDED = 2**62
+
+
+@dataclass(frozen=True)
+class CellLaw:
+    """Law of the cells of one variable; see the module.
+
+    Attributes
+    ----------
+    phi, alpha, beta, zero : TensorVariable or None
+        The terms above, in the variable's shape or such that they broadcast to it.
+    mean : TensorVariable
+        About what is expected of a cell; moves follow it, nothing else depends on it.
+    trials : ndarray or None
+        m; for cells with a known sum that sum.
+    low, high : ndarray
+        Bounds of the counts.
+    known_sum : bool
+        Whether entries along the last axis sum to `trials`.
+    """
+
+    phi: Any
+    mean: Any
+    alpha: Any = None
+    beta: Any = None
+    zero: Any = None
+    trials: NDArray[np.int64] | None = None
+    low: Any = 0
+    high: Any = UNBOUNDED
+    known_sum: bool = False
+
+    @property
+    def independent(self) -> bool:
+        """Whether cells are independent given the parameters."""
+        return not self.known_sum
+
+
+def law_of(rv: Any, random: Sequence[Any]) -> CellLaw | None:
+    """Law of a variable's entries as a graph of its parameters; None for other families.
+
+    `random` are the model's variables: bounds and numbers of trials must not depend on them.
+    """
+    op, inputs = rv.owner.op, list(rv.owner.inputs)
+    try:
+        found = _RULES.get(type(op), _none)(op, inputs, lambda var: _public(var, random))
+    except _NotPublicError:
+        return None
+    if found is None or found.zero is None:
+        return found
+    return replace(found, zero=_zero_term(rv, found))
+
+
+def _none(op: Any, inputs: list[Any], public: Any) -> None:
+    return None
+
+
+class _NotPublicError(ValueError):
+    """A bound is random."""
+
+
+def _public(var: Any, random: Sequence[Any]) -> NDArray:
+    if direct_inputs([var], random):
+        raise _NotPublicError
+    return np.asarray(var.eval(mode=ONCE))
+
+
+def _whole(value: NDArray) -> NDArray[np.int64]:
+    if np.issubdtype(value.dtype, np.integer):
+        return value.astype(np.int64)
+    return np.clip(np.asarray(value, dtype=float), -UNBOUNDED, UNBOUNDED).astype(np.int64)
+
+
+def _real(var: Any) -> Any:
+    """Take small constants, which may be single precision, in double."""
+    return var.astype("float64")
+
+
+def _poisson(op: Any, inputs: list[Any], public: Any) -> CellLaw:
+    return CellLaw(phi=pt.log(_real(inputs[-1])), mean=_real(inputs[-1]))
+
+
+def _binomial(op: Any, inputs: list[Any], public: Any) -> CellLaw:
+    n, p = inputs[-2], _real(inputs[-1])
+    trials = _whole(public(n))
+    return CellLaw(phi=pt.log(p) - pt.log1p(-p), mean=trials * p, trials=trials, high=trials)
+
+
+def _negative_binomial(op: Any, inputs: list[Any], public: Any) -> CellLaw:
+    n, p = inputs[-2], _real(inputs[-1])
+    return CellLaw(phi=pt.log1p(-p), mean=n * (1 - p) / p, alpha=n)
+
+
+def _geometric(op: Any, inputs: list[Any], public: Any) -> CellLaw:
+    p = _real(inputs[-1])
+    return CellLaw(phi=pt.log1p(-p), mean=1 / p, alpha=pt.constant(1.0), low=1)
+
+
+def _discrete_uniform(op: Any, inputs: list[Any], public: Any) -> CellLaw | None:
+    low, high = (_whole(public(bound)) for bound in inputs[-2:])
+    if np.any(low < 0):
+        return None
+    mean = pt.constant((low + high) / 2.0)
+    return CellLaw(phi=pt.constant(0.0), mean=mean, alpha=pt.constant(1.0), low=low, high=high)
+
+
+def _beta_binomial(op: Any, inputs: list[Any], public: Any) -> CellLaw:
+    n, alpha, beta = inputs[-3:]
+    trials = _whole(public(n))
+    return CellLaw(
+        phi=pt.constant(0.0),
+        mean=trials * alpha / (alpha + beta),
+        alpha=alpha,
+        beta=beta,
+        trials=trials,
+        high=trials,
+    )
+
+
+def _multinomial(op: Any, inputs: list[Any], public: Any) -> CellLaw:
+    n, p = inputs[-2], _real(inputs[-1])
+    trials = _whole(public(n))
+    whole = trials[..., None]
+    return CellLaw(phi=pt.log(p), mean=whole * p, trials=trials, high=whole, known_sum=True)
+
+
+def _dirichlet_multinomial(op: Any, inputs: list[Any], public: Any) -> CellLaw:
+    n, alpha = inputs[-2:]
+    trials = _whole(public(n))
+    whole = trials[..., None]
+    return CellLaw(
+        phi=pt.constant(0.0),
+        mean=whole * alpha / alpha.sum(axis=-1, keepdims=True),
+        alpha=alpha,
+        trials=trials,
+        high=whole,
+        known_sum=True,
+    )
+
+
+def _truncated(op: Any, inputs: list[Any], public: Any) -> CellLaw | None:
+    *inner, lower, upper = inputs
+    found = _RULES.get(type(op.base_rv_op), _none)(op.base_rv_op, inner, public)
+    if found is None or found.known_sum or found.zero is not None:
+        return None
+    low, high = public(lower), public(upper)
+    return replace(
+        found,
+        low=np.maximum(found.low, _whole(np.ceil(low))),
+        high=np.minimum(found.high, _whole(np.floor(high))),
+    )
+
+
+def _with_zeros(op: Any, inputs: list[Any], public: Any) -> CellLaw | None:
+    """Zero-inflated and hurdle variables: a mixture of zero and of counts."""
+    if len(inputs) != 4:  # a generator, weights, two components
+        return None
+    dirac, counts = inputs[2:]
+    if not isinstance(getattr(dirac.owner, "op", None), DiracDeltaRV) or counts.owner is None:
+        return None
+    if np.any(public(dirac.owner.inputs[-1]) != 0):
+        return None
+    rule = _RULES.get(type(counts.owner.op), _none)
+    found = rule(counts.owner.op, list(counts.owner.inputs), public)
+    if found is None or found.known_sum or found.zero is not None:
+        return None
+    if np.any(found.high < 1) or np.any(np.asarray(found.low) > 1):
+        return None
+    return replace(found, zero=True, low=0)
+
+
+def _zero_term(rv: Any, law: CellLaw) -> Any:
+    """How much likelier zero is than the other terms say, from PyMC's own density at 0 and 1."""
+    ones = pt.ones(rv.shape, dtype=rv.dtype)
+    odds = pm.logp(rv, pt.zeros_like(ones), warn_rvs=False) - pm.logp(rv, ones, warn_rvs=False)
+    odds += law.phi
+    if law.alpha is not None:
+        odds += pt.log(law.alpha)
+    if law.trials is not None:
+        odds += np.log(law.trials)
+    if law.beta is not None:
+        odds -= pt.log(law.trials - 1 + law.beta)
+    return odds
+
+
+_RULES: dict[type, Callable[..., CellLaw | None]] = {
+    rvs.PoissonRV: _poisson,
+    rvs.BinomialRV: _binomial,
+    rvs.NegBinomialRV: _negative_binomial,
+    rvs.GeometricRV: _geometric,
+    pm.DiscreteUniform.rv_type: _discrete_uniform,
+    rvs.BetaBinomialRV: _beta_binomial,
+    rvs.MultinomialRV: _multinomial,
+    RecordCountsRV: _multinomial,
+    DirichletMultinomialRV: _dirichlet_multinomial,
+    TruncatedRV: _truncated,
+    MixtureRV: _with_zeros,
+    HurdleRV: _with_zeros,
+}
