@@ -24,7 +24,8 @@ from pymc_dp.types import Matrix, Variable, Vector
 __all__ = ["Expanded", "ExpandedReleaseRV"]
 
 _ENOUGH = 0.1  # error of a sum's mean, in its standard deviations, that is not worth a word
-_MOST = 60  # rounds of simulation
+_AIM = 0.02  # the error that is aimed at
+_MOST = 200  # rounds of simulation
 _CENTRES = 6  # that are tried
 
 
@@ -173,7 +174,7 @@ class _Posterior:
 
     def _rounds(self, found: Expansion) -> int:
         """Choose rounds of simulation that make the error small, if so many are allowed."""
-        return int(np.clip(np.ceil((2 * found.error / _ENOUGH) ** 2), 1, _MOST))
+        return int(np.clip(np.ceil((found.error / _AIM) ** 2), 1, _MOST))
 
     def _mode(self, found: Expansion) -> tuple[Vector, Vector]:
         """Mode, and standard deviations there."""
