@@ -147,6 +147,8 @@ class _Table:
         records = _used(block)
         _check_number(block, records, 1)
         contributions = Contributions(model, block)
+        if contributions.size is not None:
+            raise ValueError(f"the number of records, {contributions.size.name!r}, is not known")
         kinds = len(contributions.index)
         _check_number(block, records, kinds)
         states = JointStates.of(records, contributions.parameters, contributions.index)

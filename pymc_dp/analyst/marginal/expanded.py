@@ -18,13 +18,15 @@ from pymc_dp.analyst.marginal.expansion import Expansion, SimulatedRecords, why_
 from pymc_dp.analyst.marginal.strategy import Integrated, MarginalRV, Replacement
 from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.records import RecordBlock
+from pymc_dp.analyst.unknown_size import presences
 from pymc_dp.compat import logprob_rules, support_point_rules
 from pymc_dp.types import Matrix, Variable, Vector
 
 __all__ = ["Expanded", "ExpandedReleaseRV"]
 
 _ENOUGH = 0.1  # error of a sum's mean, in its standard deviations, that is not worth a word
-_MOST = 60  # rounds of simulation
+_AIM = 0.02  # the error that is aimed at
+_MOST = 200  # rounds of simulation
 _CENTRES = 6  # that are tried
 
 
@@ -75,6 +77,8 @@ class Expanded:
 
     def refusal(self, model: pm.Model, block: RecordBlock) -> str | None:
         """Say what keeps the sums from having a normal law that is known."""
+        if presences(block.contributions, model.basic_RVs):
+            return f"the number of records of {block.names} is not known."
         if len(block.releases) != 1:
             return f"there must be one release of {block.names}, not {len(block.releases)}."
         if block.factors:
@@ -173,7 +177,7 @@ class _Posterior:
 
     def _rounds(self, found: Expansion) -> int:
         """Choose rounds of simulation that make the error small, if so many are allowed."""
-        return int(np.clip(np.ceil((2 * found.error / _ENOUGH) ** 2), 1, _MOST))
+        return int(np.clip(np.ceil((found.error / _AIM) ** 2), 1, _MOST))
 
     def _mode(self, found: Expansion) -> tuple[Vector, Vector]:
         """Mode, and standard deviations there."""

@@ -46,6 +46,7 @@ from pymc_dp.types import Matrix, Variable, Vector
 __all__ = ["Expansion", "SimulatedRecords", "parameter_layout", "why_not_simulated"]
 
 _ROWS = 50_000  # simulated at a time
+_COMPILED = 20  # rounds of simulation from which on what records add is compiled
 _STEP = 1e-3  # of an unconstrained parameter, for second derivatives
 
 
@@ -116,18 +117,21 @@ class SimulatedRecords:
         self._density = pytensor.function(
             [theta, *inputs], [density, slopes], mode="NUMBA", on_unused_input="ignore"
         )
-        parts = pt.concatenate(added, axis=1).astype("float64")
-        # called a few times, and another one for every place of a score: not worth compiling
-        self._added = pytensor.function(inputs, parts, mode=ONCE, on_unused_input="ignore")
+        self._parts = inputs, pt.concatenate(added, axis=1).astype("float64")
+        self._added = self._compiled_parts(ONCE)
+
+    def _compiled_parts(self, mode: Any) -> Any:
+        inputs, parts = self._parts
+        return pytensor.function(inputs, parts, mode=mode, on_unused_input="ignore")
 
     def _compiled_draw(self, theta: Variable, swap: dict[Variable, Variable]) -> Any:
         drawn: dict[Variable, Variable] = {}
         updates: dict[Any, Variable] = {}
-        for rv in self._drawn:
+        for i, rv in enumerate(self._drawn):
             op = rv.owner.op
             given = [rebuilt(each, swap | drawn) for each in op.dist_params(rv.owner)]
             size = [self.rows, *rv.type.shape[1 : batch_ndim(rv)]]
-            rng = pytensor.shared(np.random.default_rng(20))
+            rng = pytensor.shared(np.random.default_rng([20, i]))
             updates[rng], drawn[rv] = op.make_node(rng, size, *given).outputs
         return pytensor.function(
             [theta], list(drawn.values()), updates=updates, mode=ONCE, on_unused_input="ignore"
@@ -169,6 +173,8 @@ class SimulatedRecords:
         curvature = self._curvature(centre, rows)
         controls = np.linalg.lstsq(information, slope.T, rcond=1e-10)[0]
         means, squares = [], []
+        if many > _COMPILED:  # otherwise not worth it: a score at another place is another function
+            self._added = self._compiled_parts("NUMBA")
         for i in range(1 if self.exact else many):
             rows = self.draw(centre) if i else rows
             left: Any = sum(

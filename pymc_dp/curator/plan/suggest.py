@@ -91,7 +91,7 @@ def suggest(
     off; K is chosen where four fifths of the limit are reached. Effective draws follow from the
     mean square of accepted moves, as for an autoregression. Barker's test takes noise of a standard
     deviation of 1 at the most: moves are 0.4 s long there (shorter ones, and more of them, gain
-    little), and K is as large as leaves all but one in a hundred below that.
+    little), and K is where more looks would have more moves rejected unseen than they are worth.
 
     Examples
     --------
@@ -151,13 +151,14 @@ def _barker_settings(
     scale = 1 / (slope * np.sqrt(n))
     length = _BARKER_MOVE * scale
     squares = 2 * gammaincinv(dim / 2, (np.arange(1000) + 0.5) / 1000) / dim
-    longest = np.sqrt(squares[990])
-    # noise of the longest moves is all that the test can use
+    # looks are in proportion to one over the square of the longest move whose noise the test takes
+    last = int(200 + np.argmax((np.cumsum(squares) / squares)[200:]))
+    longest = np.sqrt(squares[last])
     draws = max(1, int((root_mu / (clip_logp * length * longest)) ** 2 / chains))
     rng = np.random.default_rng(0)
     change = _BARKER_MOVE * np.sqrt(squares)
     gain = -(change**2) / 2 + change * rng.normal(size=squares.size)
-    moved = _BARKER_MOVE**2 / 2 * np.mean(squares * expit(gain)) / dim
+    moved = _BARKER_MOVE**2 / 2 * np.sum((squares * expit(gain))[: last + 1]) / 1000 / dim
     return Suggestion(
         clip_logp=float(clip_logp),
         step_size=float(length / np.sqrt(dim)),

@@ -255,7 +255,16 @@ class ConfidentialScores:
         return lambda: total(clip / CLIPPED).tolist()
 
     def tried(self, place: Vector) -> Matrix | None:
-        """Density of made-up records, by which analysts' models are compared."""
+        """Density of made-up records, by which analysts' models are compared.
+
+        None where some array of the records is not replaced by made-up ones: those that have
+        records along another axis would be looked at without noise.
+        """
+        sources, axes = confidential.record_arrays(
+            self.graph.logp, self.model, self.records.likelihood.n_records, self._public_data
+        )
+        if any(axes) or not set(sources) <= set(self.graph.arrays):
+            return None
         try:
             return self.graph.tried(place, len(self.observed))
         except SHAPE_ERRORS:

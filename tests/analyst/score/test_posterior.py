@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 import pymc_dp as pmdp
+from pymc_dp.analyst.marginal.start import find_mode
 from tests.checks import assert_mean_and_sd
 from tests.curator.score.models import seeded_noise
 from tests.sampling import draw, values
@@ -174,3 +175,42 @@ def test_two_looks_multiply(monkeypatch):
     weights = np.linalg.solve(covariance, np.full(2, n))
     precision = 1 + n * weights.sum()
     assert_mean_and_sd(values(draw(model), "mu"), weights @ total / precision, precision**-0.5)
+
+
+def test_two_variables_of_a_record_are_drawn_apart(monkeypatch):
+    """A normal mean each: the score is linear in the sums, and the posterior is known."""
+    seeded_noise(monkeypatch, 6)
+    n = 4000
+    rng = np.random.default_rng(3)
+
+    def build(**records):
+        with pm.Model() as model:
+            a, b = pm.Normal("a", 0, 1), pm.Normal("b", 0, 1)
+            pm.Normal("x", a, 1, **(records.get("x") or {"shape": n}))
+            pm.Normal("y", a + b, 2, **(records.get("y") or {"shape": n}))
+        return model
+
+    x, y = rng.normal(0.3, 1, size=n), rng.normal(0.5, 2, size=n)
+    release = pmdp.score_release(
+        build(x={"observed": x}, y={"observed": y}),
+        at={"a": 0.2, "b": 0.2},
+        clip=50,
+        epsilon=50,
+        delta=1e-6,
+    )
+    model = build()
+    with model:
+        release.declare("score")
+    small = pmdp.marginalize(model, method="expanded")
+    information = n * np.array([[1.25, 0.25], [0.25, 0.25]])
+    told = information @ np.linalg.solve(information + np.diag(release.sigma**2), information)
+    covariance = np.linalg.inv(told + np.eye(2))
+    pull = information @ np.linalg.solve(
+        information + np.diag(release.sigma**2), release.value + information @ [0.2, 0.2]
+    )
+    mean, sd = covariance @ pull, np.sqrt(np.diag(covariance))
+    mode = find_mode(small)
+    found = [float(mode.point[name]) for name in ("a", "b")]
+    np.testing.assert_allclose(found, mean, atol=0.1 * sd.min())
+    deviations = np.sort(np.sqrt(np.diag(mode.covariance)))
+    np.testing.assert_allclose(deviations, np.sort(sd), rtol=0.05)

@@ -68,13 +68,14 @@ def test_confidential_records_and_other_dynamics_are_refused(confidential):
 
 
 def test_settings_for_barker_use_the_noise_that_its_test_can():
-    found = pmdp.suggest(6.0, 1e-6, n=N, dim=1, chains=1, acceptance="barker")
+    n = 5 * N
+    found = pmdp.suggest(10.0, 1e-6, n=n, dim=1, chains=1, acceptance="barker")
     with pm.Model() as model:
         mu = pm.Normal("mu", 0, 1)
-        y = np.random.default_rng(0).normal(size=N)
+        y = np.random.default_rng(0).normal(size=n)
         pm.Normal("y", mu, 1, observed=y)
         step = pmdp.DPBarker(
-            epsilon=6.0,
+            epsilon=10.0,
             delta=1e-6,
             chains=1,
             simulation=True,
@@ -87,9 +88,9 @@ def test_settings_for_barker_use_the_noise_that_its_test_can():
         point, (stats,) = step.step(point)
         seen.append(np.isfinite(stats["noisy_log_ratio"]))
         kept.append(float(point["mu"]))
-    assert np.mean(seen) > 0.97
+    assert 0.7 < np.mean(seen) < 0.95
     assert found.effective_draws > 100
-    kept = (np.array(kept) - y.mean()) * np.sqrt(N)
+    kept = (np.array(kept) - y.mean()) * np.sqrt(n)
     # five standard errors of a mean of so many effective draws, twice for what a forecast is worth
     assert abs(kept.mean()) < 10 / np.sqrt(found.effective_draws)
     assert 0.6 < kept.var() < 1.6

@@ -303,3 +303,18 @@ class TestWhatIsRefused:
             pm.Bernoulli("y", logit_p=pm.math.dot(X, b), observed=y)
         with pytest.raises((pmdp.PrivacyError, ValueError), match=r"means|starting value"):
             released(model, at={"b": [0, 0]}, clip=1.0)
+
+
+@pytest.mark.parametrize("n", [6, 7])
+def test_made_up_records_are_all_that_models_are_compared_by(n):
+    """With as many records as are made up, an array the other way round would be read as it is."""
+    found = []
+    for shift in (0.0, 1.0):
+        with pm.Model() as model:
+            beta = pm.Normal("beta", 0, 1, shape=2)
+            columns = pt.as_tensor(np.full((2, n), shift))
+            pm.Bernoulli("y", logit_p=columns.T @ beta, observed=np.ones(n, dtype=int))
+        scores = ConfidentialScores(model, RecordModel(model))
+        found.append(scores.tried(np.array([0.4, -0.4])))
+    assert found[0] is None
+    assert found[1] is None
