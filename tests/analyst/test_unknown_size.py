@@ -128,3 +128,15 @@ def test_refuses_records_that_add_although_they_are_not_there():
         pmdp.Privatized("total", (there * x + x**2).sum(), pmdp.Laplace(scale=1), observed=3.0)
     with pytest.raises(ValueError, match="not there add something"):
         pmdp.marginalize(model)
+
+
+def test_tables_of_an_unknown_number_are_refused():
+    with pm.Model() as model:
+        p = pm.Beta("p", 1, 1)
+        there = pmdp.unknown_size("n", pm.DiscreteUniform.dist(1, MOST))
+        x = pm.Bernoulli("x", p, shape=MOST)
+        pmdp.Privatized("count", there.sum(), pmdp.DiscreteLaplace(scale=3), observed=COUNT)
+        pmdp.Privatized("ones", (there * x).sum(), pmdp.DiscreteLaplace(scale=3), observed=20)
+    with pytest.raises(ValueError, match="'n', is not known"):
+        pmdp.marginalize(model, method="counts")
+    assert pmdp.marginalize(model)["n"].dtype == "float64"

@@ -70,13 +70,15 @@ class Contributions:
         outputs += [(p, 0) for rv in block.records for p in aligned_parameters(rv)]
         #: a record of every kind, and how many there are of it
         self.index, counts = distinct_rows(outputs, block.records, self.n, self.parameters)
-        self.counts: Variable = pt.constant(counts.astype(np.float64))
+        self.counts = counts
+        #: the same as a graph, which an unknown number enters
+        self.sizes: Variable = pt.constant(counts.astype(np.float64))
         if self.size is not None:
             if len(counts) > 1:
                 raise NotAdditiveError(
                     f"records of unknown number {self.size.name!r} differ in public values"
                 )
-            self.counts = pt.stack([self.size.number])
+            self.sizes = pt.stack([self.size.number])
 
     def closed_form(self) -> Moments | None:
         """Write moments in closed form: of piecewise polynomials of one normal variable."""
@@ -111,9 +113,9 @@ class Contributions:
         means = table.mean(columns)
         centred = columns - pt.repeat(means, len(table.index) // table.kinds, axis=0)
         d = columns.type.shape[1]
-        totals = self.counts @ means
+        totals = self.sizes @ means
         covariances = [
-            [self.counts @ table.mean(centred[:, i] * centred[:, j]) for j in range(i + 1)]
+            [self.sizes @ table.mean(centred[:, i] * centred[:, j]) for j in range(i + 1)]
             for i in range(d)
         ]
         return Moments([totals[i] for i in range(d)], covariances)
@@ -153,7 +155,7 @@ class Contributions:
         one = pt.as_tensor(np.float64(one) if isinstance(one, float) else one)
         if one.type.ndim == 0:
             return one * (np.float64(self.n) if self.size is None else self.size.number)
-        return (self.counts * one).sum()
+        return (self.sizes * one).sum()
 
 
 def _table(part: Variable, rows: int, total: Variable) -> Variable:

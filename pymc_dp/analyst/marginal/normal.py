@@ -170,7 +170,7 @@ class _Chain:
         """Add the last release, which knows all that is known of the block."""
         table = contributions.table(order)
         columns = contributions.columns(table)[:, self.order]
-        counts = contributions.counts
+        counts = contributions.sizes
         added = pt.stack([constants[i] for i in self.order])
         mean, covariance = self.joint
         self._add(
