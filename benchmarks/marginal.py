@@ -175,7 +175,7 @@ FAMILIES = (
 
 def error_row(name, n):
     model = family(name, n)
-    with pmdp.marginalize(model):
+    with pmdp.marginalize(model, method="normal"):
         ours = pmdp.sample(
             20_000, tune=1000, chains=2, cores=1, progressbar=False, quiet=True, random_seed=3
         )
