@@ -19,6 +19,7 @@ from pymc_dp.analyst.count_gibbs.cells import (
     cell_variables,
     count_table,
 )
+from pymc_dp.analyst.count_gibbs.drawn import DrawnShares
 from pymc_dp.analyst.count_gibbs.integrated import IntegratedCells
 from pymc_dp.analyst.count_gibbs.moved import MovedCells
 from pymc_dp.analyst.count_gibbs.noise import ReleasedComponents
@@ -126,9 +127,11 @@ class CountGibbs(ProgressHooks, BlockedStep):
         point = model.initial_point() if initial_point is None else initial_point
         self.released = ReleasedComponents(model, table)
         alone = IntegratedCells.windows_of(table, self.released) is not None
-        engine: Any = IntegratedCells if alone else MovedCells
         rest = (parameters, self.released, point, compile_kwargs or {})
-        self.engine = engine(model, table, *rest)
+        self.engine: Any = None if alone else DrawnShares.of(model, table, *rest)
+        if self.engine is None:
+            engine: Any = IntegratedCells if alone else MovedCells
+            self.engine = engine(model, table, *rest)
         self.tuning = NUTSTuning.start(self.engine.layout.size, 0)
         self.carried: Any = None
         self._length = 0
@@ -176,7 +179,7 @@ class CountGibbs(ProgressHooks, BlockedStep):
             "diverging": bool(report[DIVERGING]),
             "reached_max_treedepth": bool(report[DOUBLINGS] == doublings),
             "tree_size": report[LEAPS],
-            "step_size": step_size,
+            "step_size": step_size if report[LEAPS] else np.nan,
             "mean_tree_accept": report[ACCEPT],
         }
         return new, [stats]
