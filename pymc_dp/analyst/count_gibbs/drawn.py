@@ -38,8 +38,8 @@ __all__ = ["DrawnShares"]
 _TARGET = 0.4
 #: keeps a draw that underflows away from the edge of its support
 _TINY = 1e-300
-#: share of all cells that shifts look at in one draw
-_SHIFTED = 1.0
+#: cells that shifts look at in one draw, at the least: about as many as the sweep does
+_SHIFTED = 400
 
 
 class Scales(NamedTuple):
@@ -263,7 +263,7 @@ class DrawnShares:
         self.lattice = table_lattice(table, known_totals(table, released.components()))
         self.read_release()
         seen = 2 * shares.cells.size / shares.prior.size  # cells that a shift looks at
-        shifts = int(np.clip(_SHIFTED * table.size / max(seen, 1), 1, 2 * len(shares.rows)))
+        shifts = int(np.clip(max(table.size, _SHIFTED) / max(seen, 1), 1, 4 * shares.prior.size))
         #: a shift does not keep exact totals
         self.shifts = 0 if np.any(table.exact) else shifts
 
