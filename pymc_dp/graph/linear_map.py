@@ -109,9 +109,7 @@ def linear_map(
     return found
 
 
-def _propagate(
-    output: Variable, known: dict[Any, LinearMap], fixed: set[Any]
-) -> LinearMap | None:
+def _propagate(output: Variable, known: dict[Any, LinearMap], fixed: set[Any]) -> LinearMap | None:
     """Carry maps from the variables that have one up to `output`."""
     for node in [] if output in known else io_toposort([*known, *fixed], [output]):
         if isinstance(node.op, Shape | Shape_i) or not any(var in known for var in node.inputs):
@@ -179,9 +177,7 @@ def _selected(node: Any, known: dict[Any, LinearMap], fixed: set[Any]) -> Linear
     matrix = parts[0] if len(parts) == 1 else sparse.vstack(parts, format="csr")
     flat = rows.ravel()
     same = flat.size == matrix.shape[0] and bool(np.all(flat == np.arange(flat.size)))
-    return LinearMap(
-        matrix if same else matrix[flat], np.concatenate(constants)[flat], rows.shape
-    )
+    return LinearMap(matrix if same else matrix[flat], np.concatenate(constants)[flat], rows.shape)
 
 
 def _summed(node: Any, known: dict[Any, LinearMap]) -> LinearMap:
