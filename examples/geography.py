@@ -61,8 +61,7 @@ def simulate(
     true = rng.poisson(rng.gamma(5.0, profile * size / 5.0))
     statistics = {"state": true.sum((0, 1)), "county": true.sum(1), "tract": true}
     released = {
-        name: noise(level).release(value)
-        for level, (name, value) in enumerate(statistics.items())
+        name: noise(level).release(value) for level, (name, value) in enumerate(statistics.items())
     }
     return Geography(counties, tracts, cells, released, int(true.sum())), true
 

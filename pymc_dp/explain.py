@@ -140,7 +140,9 @@ class Explanation:
         lines += [f"  {name}: n = {n}" for name, n in self.records.items()] or ["  none"]
         for name, terms in self.other_terms.items():
             lines.append(f"  {name} is also used by {', '.join(terms)}")
-        lines += ["Counts", *(f"  {n}: {text}" for n, text in self.cells.items())] * bool(self.cells)
+        lines += ["Counts", *(f"  {n}: {text}" for n, text in self.cells.items())] * bool(
+            self.cells
+        )
         lines += ["Regression statistics"] if self.regressions else []
         for name, (first, *more) in self.regressions.items():
             lines += [f"  {name}: {first}", *(f"    {line}" for line in more)]

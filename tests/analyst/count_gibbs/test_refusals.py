@@ -43,15 +43,16 @@ def test_releases_that_cannot_be(name):
 
 
 def test_maps_with_the_wrong_number_of_columns():
-    with pm.Model(), pytest.raises(ValueError, match="columns|shape|dimension"):
+    with pm.Model():
         c = pm.Poisson("c", 2.0, shape=6)
-        pmdp.Privatized("r", np.ones((2, 5)) @ c, pmdp.Laplace(scale=1), observed=[1.0, 2.0])
+        with pytest.raises(ValueError, match=r"columns|shape|dimension"):
+            np.ones((2, 5)) @ c
 
 
 def test_totals_beyond_the_support():
     with pm.Model():
         c = pm.Binomial("c", 4, 0.5, shape=3)
-        with pytest.raises(ValueError, match="exact total 13 in 'r'.*at most 12"):
+        with pytest.raises(ValueError, match=r"exact total 13 in 'r'.*at most 12"):
             pmdp.Privatized("r", c.sum(), pmdp.Exact(), observed=13)
 
 
