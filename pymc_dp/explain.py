@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+from pymc.vartypes import continuous_types
 from pytensor.graph.basic import Constant
 from pytensor.scalar import basic as ps
 from pytensor.tensor.basic import Alloc
@@ -16,6 +17,10 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.count_gibbs.cells import CountTable, describe_cells, describe_releases
 from pymc_dp.analyst.count_gibbs.step import CountGibbs
+from pymc_dp.analyst.marginal.accuracy import laplace_draws, normal_error
+from pymc_dp.analyst.marginal.counts import told_of
+from pymc_dp.analyst.marginal.sampling import counted_blocks
+from pymc_dp.analyst.marginal.strategy import auxiliary_variables, integrated_out
 from pymc_dp.analyst.record_gibbs.interweave import interweaving_plan, together
 from pymc_dp.analyst.record_gibbs.parameters import describe_updates
 from pymc_dp.analyst.record_gibbs.step import RecordGibbs
@@ -33,6 +38,9 @@ from pymc_dp.graph.sensitivity import Sensitivity, check_declared, derive_sensit
 from pymc_dp.mechanisms import Mechanism
 
 __all__ = ["ExplainedRelease", "Explanation", "explain"]
+
+#: records up to which RecordGibbs's own moves are told, which takes a point of the model
+MOST_DESCRIBED = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -122,6 +130,10 @@ class Explanation:
         and of what.
     cells : dict
         Tables of counts that :class:`~pymc_dp.CountGibbs` samples, and how it does.
+    integrated : list of str
+        What :func:`~pymc_dp.marginalize` has integrated out, how, and how far off that can be.
+    counted : list of str
+        Records in place of which :func:`~pymc_dp.sample` samples their table of counts.
     """
 
     records: dict[str, int]
@@ -134,6 +146,8 @@ class Explanation:
     regressions: dict[str, list[str]] = field(default_factory=dict)
     latent: dict[str, str] = field(default_factory=dict)
     cells: dict[str, str] = field(default_factory=dict)
+    integrated: list[str] = field(default_factory=list)
+    counted: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         lines = ["Records"]
@@ -143,6 +157,7 @@ class Explanation:
         lines += ["Counts", *(f"  {n}: {text}" for n, text in self.cells.items())] * bool(
             self.cells
         )
+        lines += ["Integrated out", *(f"  {t}" for t in self.integrated)] if self.integrated else []
         lines += ["Regression statistics"] if self.regressions else []
         for name, (first, *more) in self.regressions.items():
             lines += [f"  {name}: {first}", *(f"    {line}" for line in more)]
@@ -155,6 +170,7 @@ class Explanation:
             how = f", {self.updates[name]}" if name in self.updates else ""
             lines.append(f"  {name}: {step}{how}")
         lines += [f"  {names} {text}" for names, text in self.interweaving.items()]
+        lines += ["Counted by pmdp.sample", *(f"  {t}" for t in self.counted)] * bool(self.counted)
         lines += ["Problems", *(f"  {text}" for text in self.problems)] if self.problems else []
         return "\n".join(lines)
 
@@ -202,17 +218,18 @@ def explain(model: pm.Model | None = None) -> Explanation:
     records = [rv for rv in record_variables(model) if rv not in counts]
     taken = [rv for rv, step in step_of.items() if step is RecordGibbs]
     own = [rv for rv in taken if blocks and rv not in records]
+    small = all(length_of(rv) <= MOST_DESCRIBED for rv in records)
     return Explanation(
         records={str(rv.name): length_of(rv) for rv in records},
         releases=_explained_releases(model, blocks, counts),
         other_terms={block.names: list(block.factors) for block in blocks if block.factors},
         steps={str(rv.name): step.__name__ for rv, step in step_of.items()},
-        updates=describe_updates(model, own),
+        updates=describe_updates(model, own if small else []),
         interweaving={
             ", ".join(str(rv.name) for block in group for rv in block.records): _interweaving(
                 model, group
             )
-            for group in together(model, blocks)
+            for group in (together(model, blocks) if small else [])
         },
         problems=problems,
         regressions={str(s.name): describe_statistics(model, s) for s in latent_statistics(model)},
@@ -221,7 +238,22 @@ def explain(model: pm.Model | None = None) -> Explanation:
         }
         | ({} if table is None else describe_releases(table)),
         cells={} if table is None else describe_cells(table),
+        integrated=_integrated(model),
+        counted=[str(told_of(model, block)) for block in counted_blocks(model)],
     )
+
+
+def _integrated(model: pm.Model) -> list[str]:
+    """Say what was integrated out, and how far off the normal law is near the posterior's mode."""
+    found = list(dict.fromkeys(map(str, integrated_out(model).values())))
+    if not found:
+        return []
+    added = auxiliary_variables(model)
+    names = [str(rv.name) for rv in model.free_RVs if rv not in added]
+    smooth = all(rv.dtype in continuous_types for rv in model.free_RVs)
+    error = normal_error(model, laplace_draws(model), names) if smooth else None
+    more = [f"{', '.join(str(rv.name) for rv in added)} added for it"] if added else []
+    return [*found, *more, *([] if error is None else [str(error)])]
 
 
 def _planned(model: pm.Model) -> tuple[dict[TensorVariable, type], dict[type, Any], list[str]]:

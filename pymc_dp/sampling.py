@@ -12,6 +12,8 @@ from pymc.step_methods.compound import CompoundStep
 from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.analyst.count_gibbs.cells import cell_variables, shape_of
 from pymc_dp.analyst.count_gibbs.step import CountGibbs
+from pymc_dp.analyst.marginal.sampling import counted, hint_at_marginalize, sample_marginal
+from pymc_dp.analyst.marginal.strategy import integrated_out
 from pymc_dp.analyst.record_gibbs.step import RecordGibbs
 from pymc_dp.analyst.records import record_variables
 from pymc_dp.analyst.regression.normal_x.holder_model import is_statistic
@@ -28,9 +30,16 @@ def sample(draws: int = 1000, **kwargs: Any) -> Any:
     """Draw posterior samples as ``pm.sample`` does, without records or data in the result.
 
     For an analyst: ``pm.sample`` stores every latent variable at every draw, and n = 100000 records
-    and 4000 draws take 3 GB. Here record variables, and the matrices of
-    :func:`~pymc_dp.HolderStatistics`, are stored only where `var_names` names them. Tables of
-    counts are stored up to 10000 cells.
+    and 4000 draws take 3 GB. Here record variables, the matrices of
+    :func:`~pymc_dp.HolderStatistics` and what :func:`~pymc_dp.marginalize` has added are stored
+    only where `var_names` names them. Models from :func:`~pymc_dp.marginalize` start near what was
+    released, and are sampled by nutpie where it is installed (``pip install pymc_dp[nutpie]``). The
+    result's attributes ``normal_law_error`` and ``normal_law_error_of`` tell the largest error
+    of a posterior mean or standard deviation that taking sums for normal is estimated to make, in
+    posterior standard deviations, and of which parameter. Tables of counts are stored up to 10000
+    cells. Categorical records, and others with finitely many states, are counted: where there are
+    1000 or more of them and ten for every state, and neither they nor a step were asked for, what
+    is sampled is ``pmdp.marginalize(model, method="counts")``.
 
     For a curator, who passes a step such as :class:`~pymc_dp.DPPenalty`: the result is redacted
     (:func:`~pymc_dp.redact`), and its attributes ``privacy_epsilon`` and ``privacy_delta`` tell the
@@ -76,6 +85,12 @@ def sample(draws: int = 1000, **kwargs: Any) -> Any:
     records = [rv for rv in record_variables(model) if rv not in cells]
     records += [rv for rv in cells if np.prod(shape_of(rv)) > MOST_CELLS]
     _check_one_step_each(kwargs.get("step"))
+    if integrated_out(model):
+        return sample_marginal(draws, model, **kwargs)
+    tables = counted(model, **kwargs)
+    if tables is not None:
+        return sample_marginal(draws, tables, **kwargs)
+    hint_at_marginalize(model, records)
     if kwargs.get("var_names") is None:
         hidden = [*records, *(rv for rv in model.free_RVs if is_statistic(rv))]
         others = [str(rv.name) for rv in model.unobserved_RVs if rv not in hidden]

@@ -14,6 +14,7 @@ PAGES = [
     "docs/counts.md",
     "docs/mechanisms.md",
     "docs/curator.md",
+    "docs/marginal_exact.md",
     "docs/regression.md",
     "docs/distributed.md",
 ]

@@ -16,6 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 from scipy import sparse
 
 from pymc_dp.analyst.count_gibbs.laws import CellLaw, law_of
+from pymc_dp.analyst.count_gibbs.tables import RecordCountsRV
 from pymc_dp.analyst.release import Release, by_name, releases
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.intervals import ONCE
@@ -280,6 +281,8 @@ def sums_rows(rv: TensorVariable, used: Sequence[TensorVariable], found: LinearM
     """Whether a map takes all entries along a variable's first axis alike, as those of records."""
     shape = shape_of(rv)
     if rv.type.ndim == rv.owner.op.ndim_supp or shape[0] < 2:
+        return False
+    if isinstance(rv.owner.op, RecordCountsRV):
         return False
     start = sum(int(np.prod(shape_of(other))) for other in used[: used.index(rv)])
     size = int(np.prod(shape))

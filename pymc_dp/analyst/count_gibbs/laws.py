@@ -25,6 +25,7 @@ from pymc.distributions.multivariate import DirichletMultinomialRV
 from pymc.distributions.truncated import TruncatedRV
 from pytensor.tensor.random import basic as rvs
 
+from pymc_dp.analyst.count_gibbs.tables import RecordCountsRV
 from pymc_dp.compat import HurdleRV
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.intervals import ONCE
@@ -231,6 +232,7 @@ _RULES: dict[type, Callable[..., CellLaw | None]] = {
     pm.DiscreteUniform.rv_type: _discrete_uniform,
     rvs.BetaBinomialRV: _beta_binomial,
     rvs.MultinomialRV: _multinomial,
+    RecordCountsRV: _multinomial,
     DirichletMultinomialRV: _dirichlet_multinomial,
     TruncatedRV: _truncated,
     MixtureRV: _with_zeros,

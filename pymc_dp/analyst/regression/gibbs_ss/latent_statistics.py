@@ -25,7 +25,7 @@ from pymc_dp.numerics.normal_mixture import laplace_variances, mean_variances
 from pymc_dp.numerics.positive import positive_root
 from pymc_dp.types import Array
 
-__all__ = ["LatentStatistics", "latent_statistics"]
+__all__ = ["LatentStatistics", "check_only_released", "latent_statistics", "linear_map"]
 
 
 def latent_statistics(model: pm.Model) -> list[TensorVariable]:
@@ -53,8 +53,8 @@ class LatentStatistics:
         self.params = s.owner.inputs[2:]
         self.value_name = str(model.rvs_to_values[s].name)
         found = by_name(r for r in releases(model) if s in ancestors([r.statistic]))
-        _check_only_released(model, s, found)
-        maps = [_linear_map(release, s, self.layout.size) for release in found]
+        check_only_released(model, s, found)
+        maps = [linear_map(release, s, self.layout.size) for release in found]
         self.map = np.concatenate([rows for rows, _ in maps])
         self.offset = np.concatenate([offset for _, offset in maps])
         self.whole = np.array_equal(self.map, np.eye(self.layout.size))
@@ -173,13 +173,13 @@ def _noise_of(release: Release, size: int) -> Array:
     return np.broadcast_to(release.mechanism.noise, known).ravel().astype(np.float64)
 
 
-def _linear_map(release: Release, s: TensorVariable, size: int) -> tuple[Array, Array]:
+def linear_map(release: Release, s: TensorVariable, size: int) -> tuple[Array, Array]:
     """Matrix and offset of a statistic that is linear in s."""
     # integer noise on regression statistics was declared as its continuous counterpart
     if type(release.mechanism) not in (Laplace, Gaussian):
         raise ValueError(
             f"The noise of {release.name!r}, {release.mechanism!r}, is not normal given its "
-            "variance, as GibbsSS needs: Laplace, Gaussian, DiscreteLaplace and DiscreteGaussian "
+            "variance, as is needed here: Laplace, Gaussian, DiscreteLaplace and DiscreteGaussian "
             "are. Sample this model with step=pm.NUTS()."
         )
     given = s.type()
@@ -204,7 +204,8 @@ def _linear_map(release: Release, s: TensorVariable, size: int) -> tuple[Array, 
     return rows, offset
 
 
-def _check_only_released(model: pm.Model, s: TensorVariable, found: list[Release]) -> None:
+def check_only_released(model: pm.Model, s: TensorVariable, found: list[Release]) -> None:
+    """Insist that all that depends on the statistics are releases with known values."""
     if not found:
         raise ValueError(
             f"No release reaches {s.name!r}. Declare one with pmdp.Privatized(name, {s.name}, "
@@ -218,6 +219,6 @@ def _check_only_released(model: pm.Model, s: TensorVariable, found: list[Release
     for var in [*users, *model.potentials]:
         if s in ancestors([var]):
             raise ValueError(
-                f"{var.name!r} depends on {s.name!r}, which GibbsSS integrates out. Sample this "
+                f"{var.name!r} depends on {s.name!r}, which is integrated out. Sample this "
                 "model with step=pm.NUTS()."
             )

@@ -21,7 +21,7 @@ from pymc_dp.numerics.positive import nearest_positive, positive_root
 from pymc_dp.numerics.wishart import bartlett
 from pymc_dp.types import Array
 
-__all__ = ["GramTuning"]
+__all__ = ["GramTuning", "pooled"]
 
 
 #: length of a trajectory: a quarter turn where coordinates are standard normal
@@ -55,7 +55,7 @@ class GramTuning:
     def start(cls, releases: Releases, priors: Priors, tune: int) -> GramTuning:
         """Begin from the released matrices, made positive."""
         holders, p = releases.z_hat.shape
-        B, W = _coordinates(_pooled(releases), releases, priors)
+        B, W = _coordinates(pooled(releases), releases, priors)
         return cls(
             B=B,
             B_inverse=np.linalg.inv(B),
@@ -149,7 +149,7 @@ class GramTuning:
         self.W = np.ascontiguousarray(scaled)
 
 
-def _pooled(releases: Releases) -> Array:
+def pooled(releases: Releases) -> Array:
     """Second moments of the rows from the released matrices, made positive definite."""
     total = releases.n.sum()
     moments = releases.S_hat.sum(axis=0) / total

@@ -22,7 +22,7 @@ from pymc_dp.graph.intervals import ONCE
 from pymc_dp.mechanisms import Gaussian, Laplace
 from pymc_dp.types import Array
 
-__all__ = ["Source", "read_releases"]
+__all__ = ["Source", "entries_of", "read_releases"]
 
 
 #: axes of S and of z that run over features
@@ -74,7 +74,7 @@ def read_releases(
                 f"{release.name!r} has no observed value. Pass the released numbers, "
                 "observed=..., or draw them with pm.sample_prior_predictive."
             )
-        place, scale = _entries(release, S, z)
+        place, scale = entries_of(release, S, z)
         source = Source(model.rvs_to_values[release.rv], place, scale, first)
         sd, is_laplace = _noise(release)
         earlier = np.concatenate(
@@ -119,7 +119,7 @@ def _noise(release: Release) -> tuple[Array, bool]:
     return mechanism.noise, isinstance(mechanism, Laplace)
 
 
-def _entries(release: Release, S: TensorVariable, z: TensorVariable) -> tuple[Any, Array]:
+def entries_of(release: Release, S: TensorVariable, z: TensorVariable) -> tuple[Any, Array]:
     """Which entry of (S, z), and times what, each released number is before noise.
 
     Found by trial: every entry is changed by a factor of its own.

@@ -25,15 +25,16 @@ from pymc_dp.compat import (
 )
 from pymc_dp.numerics.wishart import bartlett_graph
 
-__all__ = ["CrossProductRV", "GramRV"]
+__all__ = ["CrossProductRV", "GramRV", "GramTransform", "ones_first", "ones_last", "rows_factor"]
 
 
-def _ones_first(S: Any, first: int) -> Any:
+def ones_first(S: Any, first: int) -> Any:
     """Move the intercept of Gram matrices from the last place to the first, where it is known."""
     return pt.roll(pt.roll(S, 1, axis=-1), 1, axis=-2) if first else S
 
 
-def _ones_last(S: Any, first: int) -> Any:
+def ones_last(S: Any, first: int) -> Any:
+    """Move it back to the last place."""
     return pt.roll(pt.roll(S, -1, axis=-1), -1, axis=-2) if first else S
 
 
@@ -72,7 +73,7 @@ class GramRV(SymbolicRandomVariable):
         root = R @ A
         signature = "[rng],(j),(d),(d,d)->[rng],(j,p,p)"
         p = cov.type.shape[0] + first
-        S = pt.specify_shape(_ones_last(root @ root.mT, first), (n.type.shape[0], p, p))
+        S = pt.specify_shape(ones_last(root @ root.mT, first), (n.type.shape[0], p, p))
         outputs = [next_rng, S]
         op = cls([rng, *inner], outputs, first=first, extended_signature=signature)
         return op.make_node(pytensor.shared(np.random.default_rng()), n, mean, cov).outputs[1]
@@ -98,7 +99,7 @@ def _log_gram_jacobian(lower: Any, R: Any, first: int) -> Any:
 def _gram_logp(
     op: GramRV, values: Any, rng: Any, n: Any, mean: Any, cov: Any, **kwargs: Any
 ) -> Any:
-    S = _ones_first(values[0], op.first)
+    S = ones_first(values[0], op.first)
     R = rows_factor(mean, cov, op.first)
     lower = pt.linalg.cholesky(S)
     A = solve_triangular(R, lower, lower=True)
@@ -117,7 +118,7 @@ def _gram_logp(
 @support_point_rules.register(GramRV)
 def _gram_support_point(op: GramRV, rv: Any, rng: Any, n: Any, mean: Any, cov: Any) -> Any:
     R = rows_factor(mean, cov, op.first)
-    return _ones_last(n[:, None, None] * (R @ R.T), op.first)
+    return ones_last(n[:, None, None] * (R @ R.T), op.first)
 
 
 class GramTransform(Transform):
@@ -149,13 +150,13 @@ class GramTransform(Transform):
         _, n, mean, cov = inputs
         lower = rows_factor(mean, cov, self.first) @ self._factor(value, n)[0]
         lower.tag.lower_triangular = True
-        return _ones_last(lower @ lower.mT, self.first)
+        return ones_last(lower @ lower.mT, self.first)
 
     def forward(self, value: Any, *inputs: Any) -> Any:
         """Standardised entries of Gram matrices."""
         _, n, mean, cov = inputs
         R = rows_factor(mean, cov, self.first)
-        lower = pt.linalg.cholesky(_ones_first(value, self.first))
+        lower = pt.linalg.cholesky(ones_first(value, self.first))
         A = solve_triangular(R, lower, lower=True)
         diagonal = A[:, self.diagonal, self.diagonal] / pt.sqrt(n)[:, None]
         logs = pt.sqrt(2 * n)[:, None] * pt.log(diagonal)

@@ -1,0 +1,187 @@
+"""Mean and covariance of sums over records, as functions of the parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.replace import graph_replace
+from pytensor.tensor.random.basic import NormalRV
+
+from pymc_dp.analyst.marginal.kinks import kinks_of
+from pymc_dp.analyst.marginal.nodes import Table, TooManyNodesError, node_table
+from pymc_dp.analyst.marginal.piecewise import PiecewisePolynomials, piecewise_polynomials
+from pymc_dp.analyst.marginal.simulated import simulated_table
+from pymc_dp.analyst.marginal.size import UnknownSize
+from pymc_dp.analyst.privatized import concrete_shape
+from pymc_dp.analyst.records import RecordBlock, length_of
+from pymc_dp.analyst.unknown_size import presences
+from pymc_dp.graph.additivity import (
+    Additive,
+    NotAdditiveError,
+    PerRecord,
+    direct_inputs,
+    per_record_forms,
+)
+from pymc_dp.graph.rows import distinct_rows, on_rows, without_shapes
+from pymc_dp.types import Variable
+
+__all__ = ["Contributions", "Moments", "aligned_parameters"]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and covariance of the totals of a block, flat and one after the other.
+
+    Attributes
+    ----------
+    means : list of scalars
+        Of every total.
+    covariances : list of lists of scalars
+        The lower triangle.
+    """
+
+    means: list[Variable]
+    covariances: list[list[Variable]]
+
+    def __len__(self) -> int:
+        return len(self.means)
+
+
+class Contributions:
+    """What a record of a block adds to its totals, on rows that stand for kinds of records."""
+
+    def __init__(self, model: pm.Model, block: RecordBlock) -> None:
+        self.model = model
+        self.parameters = [rv for rv in model.basic_RVs if rv not in block.records]
+        self.n = length_of(block.records[0])
+        #: the number of records, where it is not known
+        self.size: UnknownSize | None = None
+        for there in presences(block.contributions, model.basic_RVs):
+            self.size = UnknownSize(model, there)
+            contributions = self.size.all_there(block.contributions)
+            block = replace(block, contributions=contributions)
+        self.block = block
+        self._tables: dict[int, Table] = {}
+        outputs = [(contribution, 0) for contribution in block.contributions]
+        outputs += [(p, 0) for rv in block.records for p in aligned_parameters(rv)]
+        #: a record of every kind, and how many there are of it
+        self.index, counts = distinct_rows(outputs, block.records, self.n, self.parameters)
+        self.counts: Variable = pt.constant(counts.astype(np.float64))
+        if self.size is not None:
+            if len(counts) > 1:
+                raise NotAdditiveError(
+                    f"records of unknown number {self.size.name!r} differ in public values"
+                )
+            self.counts = pt.stack([self.size.number])
+
+    def closed_form(self) -> Moments | None:
+        """Write moments in closed form: of piecewise polynomials of one normal variable."""
+        polynomials = self.polynomials()
+        if polynomials is None:
+            return None
+        [record] = self.block.records
+        on = on_rows([(p, 0) for p in aligned_parameters(record)], {}, self.index, self.parameters)
+        mu, sigma = (p[0] if p.type.shape[0] == 1 else p for p in on)
+        means, covariances = polynomials.normal_moments(mu, sigma)
+        return Moments(
+            [self._total(mean) for mean in means],
+            [[self._total(entry) for entry in row] for row in covariances],
+        )
+
+    def polynomials(self) -> PiecewisePolynomials | None:
+        """Contributions as piecewise polynomials of one normal variable, where they are such."""
+        [record, *more] = self.block.records
+        if more or not isinstance(record.owner.op, NormalRV) or record.type.ndim != 1:
+            return None
+        plain = without_shapes(self.block.contributions, [record], self.parameters)
+        used = direct_inputs(plain, self.model.basic_RVs)
+        if not set(used) <= {record}:
+            return None
+        kinks = kinks_of(self.block.contributions, [record], record, self.parameters, self.index)
+        return piecewise_polynomials(self.block.contributions, record, kinks, self.index)
+
+    def by_nodes(self, order: int) -> Moments:
+        """Write moments as sums over nodes of the records' distribution."""
+        table = self.table(order)
+        columns = self.columns(table)
+        means = table.mean(columns)
+        centred = columns - pt.repeat(means, len(table.index) // table.kinds, axis=0)
+        d = columns.type.shape[1]
+        totals = self.counts @ means
+        covariances = [
+            [self.counts @ table.mean(centred[:, i] * centred[:, j]) for j in range(i + 1)]
+            for i in range(d)
+        ]
+        return Moments([totals[i] for i in range(d)], covariances)
+
+    def table(self, order: int) -> Table:
+        """Nodes of the records' distribution; simulated ones where a grid is too large."""
+        if order not in self._tables:
+            given = self.model, self.block, self.index
+            try:
+                self._tables[order] = node_table(*given, order)
+            except TooManyNodesError:
+                self._tables[order] = simulated_table(*given, 512 * order, seed=order)
+        return self._tables[order]
+
+    def columns(self, table: Table) -> Variable:
+        """Contributions of the rows of a table, of shape (rows, totals)."""
+        outputs = [(contribution, 0) for contribution in self.block.contributions]
+        found = on_rows(outputs, table.values, table.index, self.parameters)
+        rows = len(table.index)
+        parts = [
+            _table(part, rows, total) for part, total in zip(found, self.block.totals, strict=True)
+        ]
+        return pt.concatenate(parts, axis=1)
+
+    def constants(self) -> list[Variable]:
+        """Write what is added to the sums over records, for every total: no records enter it."""
+        result = []
+        for total in self.block.totals:
+            constant = _constant(total, self.block.records, self.parameters)
+            constant = (self.size.in_number(constant) if self.size else constant).ravel()
+            size = int(np.prod(total.type.shape))
+            result += [constant[i].astype("float64") for i in range(size)]
+        return result
+
+    def _total(self, one: Any) -> Variable:
+        """Sum a moment over all records, given that of one of each kind."""
+        one = pt.as_tensor(np.float64(one) if isinstance(one, float) else one)
+        if one.type.ndim == 0:
+            return one * (np.float64(self.n) if self.size is None else self.size.number)
+        return (self.counts * one).sum()
+
+
+def _table(part: Variable, rows: int, total: Variable) -> Variable:
+    size = int(np.prod(total.type.shape))
+    flat = part.astype("float64").reshape((part.shape[0], size))
+    whole: Any = pt.alloc(flat, rows, size)
+    return pt.specify_shape(whole, (rows, size))
+
+
+def aligned_parameters(rv: Any) -> list[Variable]:
+    """Parameters of a record variable's distribution, records along their first axes."""
+    op = rv.owner.op
+    if not hasattr(op, "dist_params"):
+        return []
+    found = []
+    for parameter, core in zip(op.dist_params(rv.owner), op.ndims_params, strict=True):
+        missing = rv.type.ndim - op.ndim_supp - (parameter.type.ndim - core)
+        found.append(pt.expand_dims(parameter, tuple(range(missing))) if missing else parameter)
+    return found
+
+
+def _constant(total: Variable, records: list[Any], fixed: list[Any]) -> Variable:
+    """Statistic of no records: sums over them are left out."""
+    forms = per_record_forms(total, dict.fromkeys(records, 0), fixed=fixed)
+    sums = {
+        var: pt.zeros(concrete_shape(var), dtype=var.dtype)
+        for var, form in forms.items()
+        if isinstance(form, Additive)
+        and any(isinstance(forms.get(inp), PerRecord) for inp in var.owner.inputs)
+    }
+    return graph_replace([total], sums, strict=False)[0]

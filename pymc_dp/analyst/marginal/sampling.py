@@ -1,0 +1,171 @@
+"""Sample models from which records were integrated out, and say when that would serve."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.analyst.count_gibbs.cells import cell_variables
+from pymc_dp.analyst.count_gibbs.tables import RecordCountsRV
+from pymc_dp.analyst.marginal.accuracy import NormalError, normal_error
+from pymc_dp.analyst.marginal.counts import MANY_RECORDS, Counts, is_cheaper
+from pymc_dp.analyst.marginal.marginalize import STRATEGIES, marginalize
+from pymc_dp.analyst.marginal.start import find_mode, scattered_start
+from pymc_dp.analyst.marginal.strategy import auxiliary_variables, integrated_out
+from pymc_dp.analyst.records import RecordBlock, length_of, record_blocks, record_variables
+from pymc_dp.graph.additivity import direct_inputs
+
+__all__ = [
+    "counted",
+    "counted_blocks",
+    "hint_at_marginalize",
+    "sample_marginal",
+    "warn_of_error",
+]
+
+_log = logging.getLogger("pymc_dp")
+
+#: records from which on a sweep over them takes longer than a marginal model's whole draw
+_MANY = 10_000
+#: estimated error, in posterior standard deviations, from which on there is a warning
+_TOO_LARGE = 0.05
+#: draws by which the error is estimated
+_JUDGED = 400
+
+
+def counted(model: pm.Model, **kwargs: Any) -> pm.Model | None:
+    """Return the model with tables of counts in place of its records, where these are cheaper.
+
+    They are where there are many records for every cell of the table
+    (:func:`~pymc_dp.analyst.marginal.counts.is_cheaper`) and nothing was asked for that needs the
+    records: a step, starting values, options of :class:`~pymc_dp.RecordGibbs`, or values of records
+    or of what is computed of them. None elsewhere.
+    """
+    if any(kwargs.get(name) is not None for name in ("step", "initvals", "record_gibbs")):
+        return None
+    blocks = counted_blocks(model)
+    if not blocks:
+        return None
+    records = [rv for block in blocks for rv in block.records]
+    asked = kwargs.get("var_names")
+    stored = [v for v in model.deterministics if asked is None or v.name in asked]
+    named = [rv for rv in records if asked is not None and rv.name in asked]
+    if named or direct_inputs(stored, records):
+        return None
+    return marginalize(model, records, method=Counts.name)
+
+
+def counted_blocks(model: pm.Model) -> list[RecordBlock]:
+    """All blocks of records of a model, where counting them is cheaper; otherwise none."""
+    cells = cell_variables(model)
+    records = [rv for rv in record_variables(model) if rv not in cells]
+    if not records or any(length_of(rv) < MANY_RECORDS for rv in records):
+        return []
+    try:
+        blocks = record_blocks(model, records)
+    except ValueError:  # records that a step will explain about
+        return []
+    return blocks if all(is_cheaper(model, block) for block in blocks) else []
+
+
+def sample_marginal(draws: int, model: pm.Model, **kwargs: Any) -> Any:
+    """Sample by NUTS, nutpie's where it is installed, from a start near the release.
+
+    Tables of counts are left to :class:`~pymc_dp.CountGibbs`, and stored where they are asked for.
+    """
+    tables = [rv for rv in model.free_RVs if isinstance(rv.owner.op, RecordCountsRV)]
+    auxiliary = [rv for rv in auxiliary_variables(model) if rv not in tables]
+    asked = kwargs.get("var_names")
+    if asked is None:
+        hidden = [*tables, *auxiliary]
+        names = [str(rv.name) for rv in model.unobserved_RVs if rv not in hidden]
+        # values that the estimate of the error needs are dropped afterwards
+        kwargs["var_names"] = names + [str(rv.name) for rv in auxiliary]
+    if kwargs.get("step") is None and kwargs.get("initvals") is None and not tables:
+        kwargs |= _start(model, kwargs)
+    result = pm.sample(draws, model=model, **kwargs)
+    if hasattr(result, "posterior"):
+        error = _estimated_error(model, result)
+        if error is not None:
+            _tell(result, error)
+        if asked is None and auxiliary:
+            own = result["posterior"]
+            own.dataset = own.to_dataset().drop_vars([str(rv.name) for rv in auxiliary])
+    return result
+
+
+def _start(model: pm.Model, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by which ``pm.sample`` starts every chain near the mode, and nowhere else."""
+    steep = any(told.method == "normal" for told in integrated_out(model).values())
+    mode = find_mode(model) if steep else None
+    if mode is None:
+        return {}
+    sampler = kwargs.get("nuts_sampler")
+    if sampler == "nutpie" or (sampler is None and find_spec("nutpie") is not None):
+        compiled = {"jitter_rvs": set(), **(kwargs.get("compile_kwargs") or {})}
+        return {"initvals": scattered_start(mode), "compile_kwargs": compiled}
+    return {"initvals": scattered_start(mode), "init": kwargs.get("init", "adapt_diag")}
+
+
+def _estimated_error(model: pm.Model, result: Any) -> NormalError | None:
+    """Judge the normal law at draws of the posterior."""
+    posterior = result.posterior.to_dataset()
+    names = [str(rv.name) for rv in model.free_RVs]
+    if any(name not in posterior for name in names):
+        return None
+    flat = posterior[names].stack(sample=("chain", "draw"))
+    chosen = np.linspace(0, flat.sizes["sample"] - 1, min(_JUDGED, flat.sizes["sample"])).astype(
+        int
+    )
+    columns = {name: np.moveaxis(flat[name].values, -1, 0)[chosen] for name in names}
+    points = [{name: values[i] for name, values in columns.items()} for i in range(len(chosen))]
+    judged = [n for n in names if n not in {str(rv.name) for rv in auxiliary_variables(model)}]
+    return normal_error(model, points, judged, natural=True)
+
+
+def _tell(result: Any, error: NormalError) -> None:
+    worst = error.worst
+    of = max(error.means, key=lambda name: max(error.means[name], error.deviations[name]))
+    result.attrs["normal_law_error"] = worst
+    result.attrs["normal_law_error_of"] = of
+    if worst > _TOO_LARGE:
+        warn_of_error(worst, of)
+
+
+def warn_of_error(worst: float, name: str) -> None:
+    """Warn that sums are not normal enough, and say what else there is."""
+    warnings.warn(
+        f"Taking sums of records for normal is estimated to shift the posterior of {name!r} by "
+        f"{worst:.2g} of its standard deviation. With so few records, or records so skewed, sample "
+        "the model that was marginalized: pmdp.sample() picks RecordGibbs, which is exact.",
+        stacklevel=4,
+    )
+
+
+def hint_at_marginalize(model: pm.Model, records: Sequence[TensorVariable]) -> None:
+    """Say, once a run, that records need not be sampled where there are many."""
+    many = [rv for rv in records if length_of(rv) >= _MANY]
+    if not many:
+        return
+    try:
+        blocks = record_blocks(model, records)
+        serves = all(
+            any(strategy.refusal(model, block) is None for strategy in STRATEGIES)
+            for block in blocks
+        )
+    except ValueError:
+        return
+    if serves:
+        _log.info(
+            "A sweep over %s records takes longer than a draw without them: "
+            "pmdp.marginalize(model) integrates %s out.",
+            max(length_of(rv) for rv in many),
+            ", ".join(repr(rv.name) for rv in many),
+        )

@@ -1,0 +1,104 @@
+"""The model around the records: what is kept, what goes, what is refused."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp as pmdp
+from pymc_dp.analyst.marginal.strategy import integrated_out
+
+
+def example(n=50, observed=20.0, **kwargs):
+    with pm.Model(coords={"group": ["a", "b"], "person": range(n)}) as model:
+        tau = pm.HalfNormal("tau", 2)
+        mu = pm.Normal("mu", 0, tau)
+        effect = pm.Normal("effect", mu, 1, dims="group")
+        pm.Deterministic("double", 2 * effect, dims="group")
+        pm.Potential("soft", -0.1 * effect.sum())
+        pm.Normal("other", effect, 1, observed=[0.5, 1.0], dims="group")
+        x = pm.Normal("x", mu, 1, dims="person")
+        if observed is not None:
+            observed = pm.Data("release_data", observed)
+        pmdp.Privatized("released", x.sum(), pmdp.Gaussian(sigma=3), observed=observed)
+    return model
+
+
+def test_keeps_all_but_the_records():
+    model = example()
+    before = [list(part) for part in (model.free_RVs, model.observed_RVs, model.named_vars)]
+    small = pmdp.marginalize(model)
+    assert [list(p) for p in (model.free_RVs, model.observed_RVs, model.named_vars)] == before
+    assert set(small.named_vars) == set(model.named_vars) - {"x"}
+    assert small.coords == model.coords
+    assert tuple(small.named_vars_to_dims["effect"]) == ("group",)
+    assert {rv.name for rv in small.observed_RVs} == {"other", "released"}
+    assert not set(small.named_vars.values()) & set(model.named_vars.values())
+    with small:
+        pm.set_data({"release_data": 30.0})
+    assert model["release_data"].get_value() == 20.0
+
+
+def test_density_is_that_of_the_sum():
+    small = pmdp.marginalize(example())
+    point = small.initial_point() | {"mu": np.array(0.3)}
+    logp = small.compile_logp(vars=[small["released"]])(point)
+    expected = pm.logp(pm.Normal.dist(50 * 0.3, np.sqrt(50 + 9)), 20.0).eval()
+    np.testing.assert_allclose(logp, expected)
+
+
+def test_copies_know_what_was_integrated_out():
+    small = pmdp.marginalize(example())
+    for copy in (small, small.copy(), pm.do(small, {"tau": 1.0})):
+        assert integrated_out(copy)["released"].records == ("x",)
+        assert integrated_out(copy)["released"].n == 50
+
+
+def test_release_without_a_value_stays_free():
+    small = pmdp.marginalize(example(observed=None))
+    assert "released" in [rv.name for rv in small.free_RVs]
+    drawn = pm.draw(small["released"], 5, random_seed=1)
+    assert np.isfinite(drawn).all()
+
+
+def test_initial_values_are_kept():
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1, initval=0.7)
+        x = pm.Normal("x", mu, 1, shape=5)
+        pmdp.Privatized("released", x.sum(), pmdp.Gaussian(sigma=3), observed=1.0)
+    assert pmdp.marginalize(model).initial_point()["mu"] == 0.7
+    assert model.initial_point()["mu"] == 0.7
+
+
+def test_deterministics_of_records_go_too(caplog):
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        x = pm.Normal("x", mu, 1, shape=5)
+        pm.Deterministic("total", x.sum())
+        pmdp.Privatized("released", x.sum(), pmdp.Gaussian(sigma=3), observed=1.0)
+    assert "total" not in pmdp.marginalize(model).named_vars
+    assert "'total'" in caplog.text
+
+
+def test_refuses_models_without_records():
+    with pm.Model() as model:
+        pm.Normal("mu", 0, 1)
+    with pytest.raises(ValueError, match="nothing to integrate out"):
+        pmdp.marginalize(model)
+
+
+def test_refuses_records_that_other_terms_use():
+    with pm.Model() as model:
+        x = pm.Normal("x", 0, 1, shape=5)
+        pm.Normal("y", x, 1, observed=np.zeros(5))
+        pm.Potential("p", x.sum())
+        pmdp.Privatized("released", x.sum(), pmdp.Gaussian(sigma=3), observed=1.0)
+    with pytest.raises(ValueError, match="'y', 'p' depends on the records 'x'"):
+        pmdp.marginalize(model)
+
+
+def test_refuses_unknown_methods_and_variables():
+    model = example()
+    with pytest.raises(ValueError, match="method='magic' is not a way"):
+        pmdp.marginalize(model, method="magic")
+    with pytest.raises(ValueError, match="not a latent variable"):
+        pmdp.marginalize(model, [model["other"]])

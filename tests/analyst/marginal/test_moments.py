@@ -1,0 +1,201 @@
+"""Moments of sums over records, against integrals and sums that do not use the package."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.replace import graph_replace
+from scipy import stats
+
+import pymc_dp as pmdp
+from pymc_dp.analyst.marginal.moments import Contributions
+from pymc_dp.analyst.records import record_blocks, record_variables
+from pymc_dp.graph.intervals import ONCE
+
+N = 1000
+NOISE = pmdp.Gaussian(sigma=1.0)
+
+
+def found_moments(model, order, **at):
+    block = record_blocks(model, record_variables(model))[0]
+    contributions = Contributions(model, block)
+    moments = contributions.closed_form() if order is None else contributions.by_nodes(order)
+    entries = [entry for row in moments.covariances for entry in row]
+    given = {model[name]: pt.constant(np.asarray(value, float)) for name, value in at.items()}
+    graphs = graph_replace([pt.stack(moments.means), pt.stack(entries)], given, strict=False)
+    return pytensor.function([], graphs, mode=ONCE)()
+
+
+def integrated(density, functions, low, high, breaks=()):
+    """Mean and lower triangle of the covariance of functions of one number, by a fine rule."""
+    edges = np.unique(np.concatenate([np.linspace(low, high, 3000), breaks]))
+    nodes, weights = np.polynomial.legendre.leggauss(12)
+    half = np.diff(edges)[:, None] / 2
+    x = (edges[:-1, None] + half + half * nodes).ravel()
+    w = (half * weights).ravel() * density(x)
+    values = np.array([f(x) for f in functions])
+    means = values @ w / w.sum()
+    covariance = (values - means[:, None]) * w / w.sum() @ (values - means[:, None]).T
+    return means, covariance[np.tril_indices(len(functions))]
+
+
+FUNCTIONS = {
+    "sum": (lambda x: x, lambda x: x),
+    "clamped": (lambda x: pmdp.clamp(x, -1, 2), lambda x: np.clip(x, -1, 2)),
+    "square": (lambda x: pmdp.clamp(x, -1, 2) ** 2, lambda x: np.clip(x, -1, 2) ** 2),
+    "clamped square": (lambda x: pmdp.clamp(x**2, 0, 3), lambda x: np.clip(x**2, 0, 3)),
+    "above": (lambda x: (x > 0.7) * 1.0, lambda x: (x > 0.7) * 1.0),
+    "size": (lambda x: pt.abs(x - 0.3), lambda x: np.abs(x - 0.3)),
+    "cube": (lambda x: x**3 - x, lambda x: x**3 - x),
+}
+BREAKS = [-1, 0, 0.3, 0.7, np.sqrt(3), -np.sqrt(3), 2]
+
+
+@pytest.mark.parametrize("order", [None, 16])
+@pytest.mark.parametrize(("mu", "sigma"), [(0.2, 1.3), (-6.0, 2.0), (1.5, 0.01), (40.0, 1.0)])
+def test_functions_of_normal_records(order, mu, sigma):
+    with pm.Model() as model:
+        m, s = pm.Normal("m", 0, 1), pm.HalfNormal("s", 1)
+        x = pm.Normal("x", m, s, shape=N)
+        sums = pt.stack([f(x).sum() for f, _ in FUNCTIONS.values()])
+        pmdp.Privatized("r", sums, NOISE, observed=np.zeros(len(FUNCTIONS)))
+    means, covariances = found_moments(model, order, m=mu, s=sigma)
+    expected = integrated(
+        stats.norm(mu, sigma).pdf,
+        [f for _, f in FUNCTIONS.values()],
+        mu - 9 * sigma,
+        mu + 9 * sigma,
+        BREAKS,
+    )
+    scale = np.sqrt(np.outer(*[expected[1][[0, 2, 5, 9, 14, 20, 27]]] * 2))[np.tril_indices(7)]
+    np.testing.assert_allclose(means / N, expected[0], rtol=1e-8, atol=1e-9)
+    np.testing.assert_array_less(np.abs(covariances / N - expected[1]), 1e-7 * scale + 1e-9)
+
+
+FAMILIES = {
+    "gamma": (
+        lambda a: pm.Gamma.dist(a, 2, shape=N),
+        lambda a: stats.gamma(a, scale=0.5),
+        (0.37, 3.0),
+    ),
+    "exponential": (
+        lambda a: pm.Exponential.dist(a, shape=N),
+        lambda a: stats.expon(scale=1 / a),
+        (0.5, 9),
+    ),
+    "lognormal": (
+        lambda a: pm.LogNormal.dist(a, 1, shape=N),
+        lambda a: stats.lognorm(1, scale=np.exp(a)),
+        (0.2,),
+    ),
+    "student": (
+        lambda a: pm.StudentT.dist(nu=4, mu=a, sigma=1, shape=N),
+        lambda a: stats.t(4, a),
+        (0.2, 3),
+    ),
+    "beta": (lambda a: pm.Beta.dist(a, 2, shape=N), lambda a: stats.beta(a, 2), (0.6, 4)),
+    "uniform": (lambda a: pm.Uniform.dist(0, a, shape=N), lambda a: stats.uniform(0, a), (1.1, 6)),
+    "weibull": (lambda a: pm.Weibull.dist(a, 1, shape=N), lambda a: stats.weibull_min(a), (0.8, 2)),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_clamped_sums_of_other_families(name):
+    make, law, places = FAMILIES[name]
+    with pm.Model() as model:
+        a = pm.HalfNormal("a", 1)
+        x = model.register_rv(make(a), "x")
+        total = pt.stack([pmdp.clamp(x, 0.1, 2).sum(), (x > 0.4).sum()])
+        pmdp.Privatized("r", total, NOISE, observed=[0.0, 0.0])
+    for place in places:
+        means, covariances = found_moments(model, 16, a=place)
+        u = np.linspace(-38, 38, 400_001)  # even steps of the logit resolve both tails
+        p = 1 / (1 + np.exp(-u))
+        w = p * (1 - p)
+        x = law(place).ppf(p)
+        values = np.array([np.clip(x, 0.1, 2), x > 0.4])
+        expected = values @ w / w.sum()
+        spread = (values - expected[:, None]) * w / w.sum() @ (values - expected[:, None]).T
+        np.testing.assert_allclose(means / N, expected, atol=2e-4)
+        np.testing.assert_allclose(covariances / N, spread[np.tril_indices(2)], atol=4e-4)
+
+
+@pytest.mark.parametrize(
+    ("make", "law", "at"),
+    [
+        (lambda a: pm.Poisson.dist(a, shape=N), lambda a: stats.poisson(a), (0.3, 7, 900.0)),
+        (
+            lambda a: pm.Binomial.dist(30, a / 1000, shape=N),
+            lambda a: stats.binom(30, a / 1000),
+            (300,),
+        ),
+        (
+            lambda a: pm.NegativeBinomial.dist(mu=a, alpha=3, shape=N),
+            lambda a: stats.nbinom(3, 3 / (3 + a)),
+            (0.3, 7),
+        ),
+    ],
+)
+def test_counts(make, law, at):
+    with pm.Model() as model:
+        a = pm.HalfNormal("a", 1)
+        x = model.register_rv(make(a), "x")
+        pmdp.Privatized("r", pmdp.clamp(x, 1, 6).sum(), pmdp.DiscreteLaplace(scale=2), observed=3)
+    k = np.arange(3000)
+    for place in at:
+        means, covariances = found_moments(model, 8, a=place)
+        p, values = law(place).pmf(k), np.clip(k, 1, 6)
+        np.testing.assert_allclose(means[0] / N, p @ values, atol=1e-9)
+        np.testing.assert_allclose(covariances[0] / N, p @ values**2 - (p @ values) ** 2, atol=1e-8)
+
+
+def test_public_covariates_are_summed_over_their_kinds():
+    design = np.stack([np.ones(N), np.arange(N) % 4], axis=1)
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=2)
+        y = pm.Bernoulli("y", logit_p=design @ b)
+        pmdp.Privatized("r", design.T @ y, NOISE, observed=np.zeros(2))
+    means, covariances = found_moments(model, 8, b=[0.5, -0.3])
+    p = 1 / (1 + np.exp(-design @ [0.5, -0.3]))
+    np.testing.assert_allclose(means, design.T @ p)
+    spread = (design * (p * (1 - p))[:, None]).T @ design
+    np.testing.assert_allclose(covariances, spread[np.tril_indices(2)])
+
+
+def test_two_record_variables():
+    with pm.Model() as model:
+        m, b = pm.Normal("m", 0, 1), pm.Normal("b", 0, 1)
+        x = pm.Normal("x", m, 1, shape=N)
+        y = pm.Normal("y", b * x, 0.5)
+        sums = pt.stack(
+            [pmdp.clamp(x, -1, 2).sum(), (pmdp.clamp(y, -1, 1) * pmdp.clamp(x, -1, 2)).sum()]
+        )
+        pmdp.Privatized("r", sums, NOISE, observed=np.zeros(2))
+    means, covariances = found_moments(model, 12, m=0.5, b=0.7)
+    g = np.linspace(-9, 9, 3001)
+    x, e = 0.5 + g[:, None], g[None, :]
+    w = stats.norm.pdf(g)[:, None] * stats.norm.pdf(g)[None, :]
+    w /= w.sum()
+    cx, cy = np.clip(x, -1, 2) + 0 * e, np.clip(0.7 * x + 0.5 * e, -1, 1)
+    expected = [(w * cx).sum(), (w * cx * cy).sum()]
+    np.testing.assert_allclose(means / N, expected, atol=2e-5)
+    second = [(w * cx**2).sum(), (w * cx**2 * cy).sum(), (w * (cx * cy) ** 2).sum()]
+    spread = np.array(second) - np.outer(expected, expected)[np.tril_indices(2)]
+    np.testing.assert_allclose(covariances / N, spread, atol=2e-5)
+
+
+def test_what_is_added_to_sums_is_kept():
+    with pm.Model() as model:
+        m = pm.Normal("m", 0, 1)
+        x = pm.Normal("x", m, 1, shape=N)
+        statistic = 2 * pt.stack([x.sum() + 3, x.mean()]) + pt.stack([m, 7.0])
+        pmdp.Privatized("r", statistic, NOISE, observed=np.zeros(2))
+    contributions = Contributions(model, record_blocks(model, record_variables(model))[0])
+    constants = graph_replace(
+        contributions.constants(), {model["m"]: pt.constant(np.float64(0.25))}, strict=False
+    )
+    assert [float(c.eval(mode=ONCE)) for c in constants] == [6.25, 7.0]
+    means, covariances = found_moments(model, None, m=0.25)
+    np.testing.assert_allclose(means, [2 * N * 0.25, 2 * 0.25])
+    np.testing.assert_allclose(covariances, [4 * N, 4, 4 / N])
