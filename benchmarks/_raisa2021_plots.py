@@ -6,13 +6,23 @@ import numpy as np
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-COLOURS = {"DPHMC": "tab:blue", "DPPenalty": "tab:orange", "HMC": "tab:blue"}
+COLOURS = {
+    "DPHMC": "tab:blue",
+    "HMC": "tab:blue",
+    "DPMALA": "tab:cyan",
+    "DPSGLD": "tab:green",
+    "DPSGNHT": "tab:red",
+    "DPBarker": "tab:purple",
+    "DPPenalty": "tab:orange",
+    "one component": "tab:brown",
+    "guided": "tab:pink",
+}
 
 
 def plot_comparison(rows, path):
     """MMD and mean error against epsilon, with the published medians."""
     models = list(dict.fromkeys(row["model"] for row in rows))
-    figure, axes = plt.subplots(len(models), 2, figsize=(9, 3.2 * len(models)), squeeze=False)
+    figure, axes = plt.subplots(len(models), 2, figsize=(11, 3.6 * len(models)), squeeze=False)
     for line, model in zip(axes, models, strict=True):
         for method in dict.fromkeys(row["method"] for row in rows):
             some = [r for r in rows if (r["model"], r["method"]) == (model, method)]
@@ -24,16 +34,17 @@ def plot_comparison(rows, path):
                 [r["mmd_min"] for r in some],
                 [r["mmd_max"] for r in some],
                 color=colour,
-                alpha=0.2,
+                alpha=0.07,
             )
             published = [r["published"] for r in some]
-            line[0].plot(x, published, "x--", color=colour, alpha=0.6, label=f"{method}, published")
+            if published and not np.isnan(published).all():
+                line[0].plot(x, published, "x--", color=colour, alpha=0.6)
             line[1].plot(x, [r["mean_error"] for r in some], "o-", color=colour, label=method)
+        line[0].plot([], [], "x--", color="0.4", label="published")
         line[0].set(title=f"{model}: MMD", xlabel="epsilon", ylim=(0, None))
         line[1].set(title=f"{model}: error of the mean", xlabel="epsilon", ylim=(0, None))
-        line[0].set_ylim(0, 1.45 * line[0].get_ylim()[1])  # room for the legend
-        line[0].legend(fontsize=8, ncols=2, loc="upper right")
-        line[1].legend(fontsize=8)
+        handles, labels = line[0].get_legend_handles_labels()
+        line[1].legend(handles, labels, fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5))
     figure.tight_layout()
     figure.savefig(path, dpi=80)
     plt.close(figure)
@@ -41,7 +52,7 @@ def plot_comparison(rows, path):
 
 def plot_posteriors(samples, reference, path, epsilon=15):
     """Draws of each method over exact ones, and marginals."""
-    figure, axes = plt.subplots(3, len(samples), figsize=(4.5 * len(samples), 9), squeeze=False)
+    figure, axes = plt.subplots(3, len(samples), figsize=(3.2 * len(samples), 8), squeeze=False)
     for column, (method, draws) in zip(axes.T, samples.items(), strict=True):
         draw = np.concatenate(draws)
         column[0].plot(*reference.T, ".", color="0.7", markersize=3, label="exact")

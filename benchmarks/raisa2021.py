@@ -1,17 +1,19 @@
 """The experiments of Räisä et al. (2021): Gaussian and banana posteriors against epsilon, clipping.
 
-Every setting comes from synthetic data sets drawn at the centre of the start points (``suggest``
-and ``suggest_hmc``); the confidential data is only sampled. Runs are simulations, so that they can
-be repeated, with the noise of the stated guarantee. With a folder that holds the published problems
-(``dphmc_problem_gauss.npz``, ``dphmc_problem_banana.npz``: data, start points, reference draws) as
-argument those are used, otherwise problems of the same kind from ``pymc_dp.datasets``.
+One table of all samplers. Every setting comes from synthetic data sets drawn at the centre of the
+start points (``suggest``, ``suggest_hmc``, ``suggest_langevin``); the confidential data is only
+sampled. Runs are simulations, so that they can be repeated, with the noise of the stated guarantee.
+With a folder that holds the published problems (``dphmc_problem_gauss.npz``,
+``dphmc_problem_banana.npz``: data, start points, reference draws) as argument those are used,
+otherwise problems of the same kind from ``pymc_dp.datasets``.
 
-    python -m benchmarks.raisa2021 [FOLDER]
+    python -m benchmarks.raisa2021 [FOLDER [MODEL ...]]
 """
 
 import json
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from benchmarks._raisa2021_plots import plot_clipping, plot_comparison, plot_pos
 from pymc_dp.graph.vector import FlatSpace
 
 N, DELTA, CHAINS, TWINS = 100_000, 1e-6, 4, 4
+MOST_COMPARED = 4000  # draws that discrepancies are computed from
 RESULTS = Path(__file__).parent / "results"
 EPSILONS = (4.0, 8.0, 15.0)
 # medians of four repeats with the published settings, at epsilon 4, 8 and 15
@@ -29,7 +32,22 @@ PUBLISHED = {
     ("gauss", "DPPenalty"): (0.493, 0.371, 0.342),
     ("banana", "DPHMC"): (0.288, 0.326, 0.296),
     ("banana", "DPPenalty"): (0.264, 0.205, 0.156),
+    ("gauss", "DPSGLD"): (0.219, 0.167, 0.118),
+    ("gauss", "DPSGNHT"): (0.381, 0.295, 0.146),
+    ("banana", "DPSGLD"): (0.377, 0.303, np.nan),
+    ("banana", "DPSGNHT"): (0.302, 0.280, np.nan),
 }
+METHODS = {
+    "DPSGNHT": "DPSGNHT",
+    "DPSGLD": "DPSGLD",
+    "DPHMC": "DPHMC",
+    "DPMALA": "DPMALA",
+    "DPBarker": "DPBarker",
+    "DPPenalty": "DPPenalty",
+    "one component": "DPPenalty",
+    "guided": "DPPenalty",
+}
+MOST_DRAWS = {"gauss": 2_500, "banana": 40_000}  # of a chain, where gradients are followed
 
 
 class Experiment:
@@ -90,39 +108,89 @@ def run(experiment, step, draws, repeat):
         point = step.space.unflatten(experiment.starts[CHAINS * repeat + chain], start)
         for i in range(draws):
             point, (stats,) = step.step(point)
-            accepted.append(stats["accepted"])
+            accepted.append(stats.get("accepted", np.nan))
             if i >= half:
                 kept.append(step.space.flatten(point))
     return np.array(kept), float(np.mean(accepted))
 
 
 def settings_of(experiment, method, epsilon):
+    """Settings and draws of a chain, from the synthetic twins alone."""
     size = experiment.reference.shape[1]
     common = {"n": N, "chains": CHAINS, "synthetic": experiment.synthetic}
-    if method == "DPHMC":
-        found = pmdp.suggest_hmc(epsilon, DELTA, start=experiment.centre, **common)
-        return dict(found.settings), found.draws
+    if method in ("DPHMC", "DPMALA"):
+        found = suggested_hmc(experiment, epsilon)
+        settings = dict(found.settings)
+        if method == "DPHMC":
+            return settings, found.draws
+        # as many gradients, each of which moves
+        steps = settings.pop("n_leapfrog")
+        return settings, max(2, found.draws * (steps + 1) // 2)
+    if method in ("DPSGLD", "DPSGNHT"):
+        found = pmdp.suggest_langevin(
+            epsilon,
+            DELTA,
+            dynamics=method[2:].lower(),
+            start=experiment.centre,
+            most_draws=MOST_DRAWS[experiment.name],
+            **common,
+        )
+        return found.settings, found.draws
     common["synthetic"] = experiment.synthetic[0]
-    found = pmdp.suggest(epsilon, DELTA, dim=size, **common)
-    return {"clip_logp": found.clip_logp, "step_size": found.step_size}, found.draws
+    single = method in ("one component", "guided")
+    acceptance = "barker" if method == "DPBarker" else "penalty"
+    found = pmdp.suggest(epsilon, DELTA, dim=1 if single else size, acceptance=acceptance, **common)
+    settings = {"clip_logp": found.clip_logp, "step_size": found.step_size}
+    if single:
+        settings["proposal"] = "component" if method == "one component" else "guided"
+    return settings, found.draws
+
+
+@cache
+def suggested_hmc(experiment, epsilon):
+    """Share one search between HMC and MALA."""
+    return pmdp.suggest_hmc(
+        epsilon,
+        DELTA,
+        n=N,
+        chains=CHAINS,
+        synthetic=experiment.synthetic,
+        start=experiment.centre,
+    )
+
+
+def compared(experiment, method, epsilon, repeats):
+    """Row and draws of an earlier run, or of this one, written down at once."""
+    cell = RESULTS / "raisa2021" / f"{experiment.name}_{method}_{epsilon:g}".replace(" ", "_")
+    path, draws = cell.with_name(cell.name + ".json"), cell.with_name(cell.name + ".npz")
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        row, samples = compare(experiment, method, epsilon, repeats)
+        np.savez_compressed(draws, *samples)
+        path.write_text(json.dumps(row, indent=1))
+    samples = list(np.load(draws).values()) if draws.exists() else []
+    return json.loads(path.read_text()), samples
 
 
 def compare(experiment, method, epsilon, repeats):
     """Figures of some repeats at one epsilon, and their draws."""
     settings, draws = settings_of(experiment, method, epsilon)
     with experiment.model:
-        step = getattr(pmdp, method)(
+        step = getattr(pmdp, METHODS[method])(
             epsilon=epsilon, delta=DELTA, chains=CHAINS, simulation=True, **settings
         )
-    samples, values, errors, accepted, cpu = [], [], [], [], time.process_time()
+    samples, values, errors, ratios, accepted = [], [], [], [], []
+    cpu = time.process_time()
     for repeat in range(repeats):
         draw, rate = run(experiment, step, draws, repeat)
+        draw = draw[:: max(1, len(draw) // MOST_COMPARED)]
         values.append(pmdp.mmd(draw, experiment.reference))
+        ratios.append(float(np.median(draw.var(axis=0) / experiment.reference.var(axis=0))))
         off = draw.mean(axis=0) - experiment.reference.mean(axis=0)
         errors.append(float(np.linalg.norm(off)))
         accepted.append(rate)
         samples.append(draw)
-    published = PUBLISHED[experiment.name, method][EPSILONS.index(epsilon)]
+    published = PUBLISHED.get((experiment.name, method), (np.nan,) * 3)[EPSILONS.index(epsilon)]
     row = {
         "model": experiment.name,
         "method": method,
@@ -133,9 +201,10 @@ def compare(experiment, method, epsilon, repeats):
         "published": published,
         "over_published": float(np.median(values)) / published,
         "mean_error": float(np.median(errors)),
+        "variance_ratio": float(np.median(ratios)),
         "acceptance": float(np.median(accepted)),
         "iterations": draws * CHAINS,
-        "n_leapfrog": settings.get("n_leapfrog", 0),
+        "n_leapfrog": settings.get("n_leapfrog", 1 if method == "DPMALA" else 0),
         "cpu_s": (time.process_time() - cpu) / repeats,
     }
     return row, samples
@@ -180,7 +249,7 @@ def clipped_share(step, one, other):
     return float(np.mean(ratio > step.bound(step.move_length(one, other))))
 
 
-def main(folder=None, repeats=4, clip_iterations=400) -> list[dict]:
+def main(folder=None, *models, repeats=4, clip_iterations=400) -> list[dict]:
     """Rows of all experiments; figures and JSON go to ``benchmarks/results`` as they come."""
     RESULTS.mkdir(exist_ok=True)
     rows, clipped, samples = [], [], {}
@@ -191,20 +260,21 @@ def main(folder=None, repeats=4, clip_iterations=400) -> list[dict]:
         everything = {"comparison": rows, "clipping": clipped}
         (RESULTS / "raisa2021_rows.json").write_text(json.dumps(everything, indent=1))
 
-    for name in ("banana", "gauss"):
+    for name in models or ("banana", "gauss"):
         experiment = Experiment(name, folder)
-        for method in ("DPHMC", "DPPenalty"):
+        for method in METHODS:
             for epsilon in EPSILONS:
-                row, samples[method] = compare(experiment, method, epsilon, repeats)
+                row, samples[method] = compared(experiment, method, epsilon, repeats)
                 tell(row, rows)
         if name == "banana":
             plot_posteriors(samples, experiment.reference, RESULTS / "raisa2021_figure2.png")
-        for row in clipping(experiment, clip_iterations):
+        plot_comparison(rows, RESULTS / "raisa2021_figure1.png")
+        for row in clipping(experiment, clip_iterations) if clip_iterations else ():
             tell(row, clipped)
-    plot_comparison(rows, RESULTS / "raisa2021_figure1.png")
-    plot_clipping(clipped, RESULTS / "raisa2021_figure3.png")
+    if clipped:
+        plot_clipping(clipped, RESULTS / "raisa2021_figure3.png")
     return [*rows, *clipped]
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main(*sys.argv[1:])

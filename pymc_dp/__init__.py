@@ -3,15 +3,24 @@
 from pymc_dp import datasets, interop, regression
 from pymc_dp.accounting import ConfidentialDataWarning, PrivacyBudget, PrivacyError
 from pymc_dp.analyst.marginal.marginalize import marginalize
+from pymc_dp.analyst.marginal.recover import recover_records
 from pymc_dp.analyst.privatized import Privatized, clamp
+from pymc_dp.analyst.score.release import ScoreRelease
 from pymc_dp.analyst.steps import CountGibbs, GibbsSS, NormalX, RecordGibbs
+from pymc_dp.analyst.unknown_size import unknown_size
 from pymc_dp.curator.plan.pilot import pilot
 from pymc_dp.curator.plan.suggest import clip_fraction, suggest
 from pymc_dp.curator.plan.suggest_hmc import suggest_hmc
+from pymc_dp.curator.plan.suggest_langevin import suggest_langevin
 from pymc_dp.curator.redaction import redact
+from pymc_dp.curator.score.release import score_release
+from pymc_dp.curator.score.suggest import suggest_score
 from pymc_dp.curator.steps.base import privacy_spent
+from pymc_dp.curator.steps.dp_barker import DPBarker
 from pymc_dp.curator.steps.dp_hmc import DPHMC, DPMALA
 from pymc_dp.curator.steps.dp_penalty import DPPenalty
+from pymc_dp.curator.steps.dp_sgld import DPSGLD
+from pymc_dp.curator.steps.dp_sgnht import DPSGNHT
 from pymc_dp.diagnostics import mmd
 from pymc_dp.explain import explain
 from pymc_dp.mechanisms import (
@@ -42,9 +51,12 @@ __version__ = "0.1.0"
 __all__ = [
     "DPHMC",
     "DPMALA",
+    "DPSGLD",
+    "DPSGNHT",
     "ConfidentialDataWarning",
     "CountGibbs",
     "CustomMechanism",
+    "DPBarker",
     "DPPenalty",
     "DiscreteGaussian",
     "DiscreteLaplace",
@@ -65,6 +77,7 @@ __all__ = [
     "RandomizedResponse",
     "RecordGibbs",
     "RegressionStatistics",
+    "ScoreRelease",
     "Staircase",
     "clamp",
     "clip_fraction",
@@ -75,11 +88,16 @@ __all__ = [
     "mmd",
     "pilot",
     "privacy_spent",
+    "recover_records",
     "redact",
     "regression",
     "regression_release",
     "regression_statistics",
     "sample",
+    "score_release",
     "suggest",
     "suggest_hmc",
+    "suggest_langevin",
+    "suggest_score",
+    "unknown_size",
 ]

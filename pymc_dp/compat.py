@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+import numba.np.arrayobj as numba_arrays  # assignment to slices
 from numba.core.errors import NumbaPerformanceWarning  # advice on code that PyTensor wrote
+from numba.extending import overload  # what numba compiles in the place of a function
 from pymc.distributions.distribution import SymbolicRandomVariable  # variables made of others
 from pymc.distributions.distribution import _support_point as support_point_rules  # starting values
 from pymc.distributions.mixture import _HurdleRV as HurdleRV  # counts beyond a hurdle
@@ -87,6 +89,7 @@ __all__ = [
     "normalize_size_param",
     "numba_core_rv_funcify",
     "numba_njit",
+    "plain_slice_errors",
     "register_funcify_and_cache_key",
     "replace_rvs_by_values",
     "rv_size_is_none",
@@ -144,3 +147,30 @@ def no_model_context() -> Iterator[None]:
         yield
     finally:
         MODEL_MANAGER.active_contexts = held
+
+
+def _raise_unequal(src_shapes: Any, index_shape: Any) -> None:
+    """Stand in, while compiling, for the function of numba that tells shapes."""
+
+
+@overload(_raise_unequal)
+def _raise_unequal_compiled(src_shapes: Any, index_shape: Any) -> Callable[..., None]:
+    def raise_unequal(src_shapes: Any, index_shape: Any) -> None:
+        raise ValueError("cannot assign slice from input of different size")
+
+    return raise_unequal
+
+
+@contextmanager
+def plain_slice_errors() -> Iterator[None]:
+    """Leave shapes out of the error about slices of unequal size, in what is compiled meanwhile.
+
+    To write them numba compiles its strings for every dimension: a third of the time that the
+    first model of a new machine takes.
+    """
+    held = numba_arrays.raise_with_shape_context
+    numba_arrays.raise_with_shape_context = _raise_unequal
+    try:
+        yield
+    finally:
+        numba_arrays.raise_with_shape_context = held

@@ -16,6 +16,7 @@ from pymc_dp.accounting.gaussian import (
     gaussian_sigma,
 )
 from pymc_dp.accounting.renyi import (
+    poisson_gaussian_rdp,
     rdp_epsilon,
     subsampled_gaussian_rdp,
     zcdp_epsilon,
@@ -34,6 +35,7 @@ __all__ = [
     "gaussian_iterations",
     "gaussian_mu",
     "gaussian_sigma",
+    "poisson_gaussian_rdp",
     "pure_queries",
     "rdp_epsilon",
     "subsampled_gaussian_rdp",

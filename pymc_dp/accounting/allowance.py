@@ -2,16 +2,19 @@
 
 import math
 import secrets
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from pymc_dp.accounting.budget import PrivacyBudget, check_share, record_weight
-from pymc_dp.accounting.composition import GaussianQueries
+from pymc_dp.accounting.composition import GaussianQueries, Sampling
 from pymc_dp.accounting.door import Door
 from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.accounting.ledger import Ledger
 from pymc_dp.types import Neighbours
+
+_CRUMBS = 1e-9  # of a budget, which roundings of shares leave
 
 
 class PrivacySpent(tuple[float, float]):
@@ -112,7 +115,7 @@ class Allowance:
         record_weight(self.neighbours)  # refuses what is no relation
         if budget is not None and share is None:
             share = 1.0 if simulation else budget.unspent
-            if share <= 0:
+            if share < _CRUMBS:
                 raise PrivacyError(f"Nothing is left of {budget!r}.")
         self.share = 1.0 if share is None else float(share)
         # a simulation keeps its own books and is never charged to the budget
@@ -125,6 +128,8 @@ class Allowance:
         rng: np.random.Generator,
         fraction: float = 1.0,
         gradients: int = 0,
+        sampling: Sampling = "fixed",
+        check: Callable[[Sequence[GaussianQueries]], None] | None = None,
     ) -> Door:
         """Claim a chain's part before its data is touched, and open the door for its looks.
 
@@ -135,9 +140,13 @@ class Allowance:
         rng : numpy.random.Generator
             The chain's generator, from which a simulation takes its noise.
         fraction : float
-            Batch size over number of records.
+            A record's chance to be in the batch.
         gradients : int
             Gradients that each iteration looks at.
+        sampling : {"fixed", "poisson"}
+            How batches are drawn.
+        check : callable, optional
+            Told what is about to be claimed, which it may refuse.
 
         Returns
         -------
@@ -145,7 +154,9 @@ class Allowance:
             For the log-ratios (kind 0) and, if there are any, the gradients (kind 1). Their costs
             add up as in Theorem 3.5 of Räisä et al. (2021).
         """
-        queries = self._calibrated(iterations, fraction, gradients)
+        queries = self._calibrated(iterations, fraction, gradients, sampling)
+        if check is not None:
+            check(queries)
         if self._books is not None:
             self._books.claim(queries, self._key, lambda claims: True)
             return Door(queries, record_weight(self.neighbours), rng.spawn(1)[0])
@@ -153,18 +164,21 @@ class Allowance:
         return self.budget.open(queries, self._key)
 
     def _calibrated(
-        self, iterations: int, fraction: float, gradients: int
+        self, iterations: int, fraction: float, gradients: int, sampling: Sampling
     ) -> list[GaussianQueries]:
         counts = [iterations, iterations * gradients][: self._kinds]
         if self.noise_multiplier is not None:
             noises = [self.noise_multiplier, self.grad_noise_multiplier or 0.0]
             pairs = zip(noises, counts, strict=False)
-            return [GaussianQueries(noise, count, fraction) for noise, count in pairs]
+            return [
+                GaussianQueries(noise, count, fraction, sampling=sampling) for noise, count in pairs
+            ]
         assert self.budget is not None
         part = self.share / self.chains
         shares = zip([1 - self.grad_share, self.grad_share], counts, strict=False)
         return [
-            self.budget.gaussian_queries(count, part * share, fraction) for share, count in shares
+            self.budget.gaussian_queries(count, part * share, fraction, sampling)
+            for share, count in shares
         ]
 
     @property
@@ -193,7 +207,9 @@ class Allowance:
             claims = self.budget.claims(self._key)
             pair = (self.budget.spent, self.budget.delta)
         if any(queries.fraction < 1 for queries in claims):
-            details["batch_fraction"] = claims[0].fraction
+            details |= {"batch_fraction": claims[0].fraction, "sampling": claims[0].sampling}
+            if self.budget is not None:
+                details["accountant"] = self.budget.accountant
         else:
             details["mu"] = math.fsum(queries.mu for queries in claims)
         ratios, gradients = claims[:: self._kinds], claims[1::2] if self._kinds == 2 else []

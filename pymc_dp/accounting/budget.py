@@ -6,8 +6,10 @@ import os
 from collections.abc import Iterable, Sequence
 
 from pymc_dp.accounting.composition import (
+    FIXED_SIZES,
     Accountant,
     GaussianQueries,
+    Sampling,
     batch_noise_multiplier,
     composed_epsilon,
     mu_left,
@@ -62,7 +64,7 @@ def _checked(queries: GaussianQueries) -> GaussianQueries:
     if not 1e-100 < noise < 1e100:
         raise ValueError(f"noise_multiplier must be positive and finite, not {noise!r}.")
     iterations, fraction = _whole(queries.iterations), _check_fraction(queries.fraction)
-    return GaussianQueries(noise, iterations, fraction, queries.epsilon)
+    return GaussianQueries(noise, iterations, fraction, queries.epsilon, queries.sampling)
 
 
 class PrivacyBudget:
@@ -78,8 +80,9 @@ class PrivacyBudget:
     neighbours : {"substitute", "add_remove"}
         Which data sets must be hard to tell apart: those where one record has other values (the
         number of records is public), or those where one record is missing.
-    accountant : {"rdp", "pld"}
-        How steps on random batches are counted; "pld" is tight and needs dp-accounting.
+    accountant : {"pld", "rdp"}
+        How steps on random batches are counted: by privacy loss distributions, which are tight, or
+        by Rényi-DP.
 
     Notes
     -----
@@ -112,7 +115,7 @@ class PrivacyBudget:
         ledger: str | os.PathLike[str] | None = None,
         *,
         neighbours: Neighbours = "substitute",
-        accountant: Accountant = "rdp",
+        accountant: Accountant = "pld",
     ) -> None:
         record_weight(neighbours)
         self.epsilon, self.delta = number("epsilon", epsilon), number("delta", delta)
@@ -143,7 +146,10 @@ class PrivacyBudget:
     @property
     def spent(self) -> float:
         """Epsilon, at the budget's delta, of everything claimed so far."""
-        return composed_epsilon(self.claims(), self.delta, self.accountant)
+        return self._composed(self.claims())
+
+    def _composed(self, claims: Sequence[GaussianQueries]) -> float:
+        return composed_epsilon(claims, self.delta, self.accountant, self.neighbours)
 
     @property
     def unspent(self) -> float:
@@ -159,7 +165,11 @@ class PrivacyBudget:
         return gaussian_epsilon(self.delta, self.mu * self.unspent), self.delta
 
     def gaussian_queries(
-        self, iterations: int, share: float = 1.0, fraction: float = 1.0
+        self,
+        iterations: int,
+        share: float = 1.0,
+        fraction: float = 1.0,
+        sampling: Sampling = "fixed",
     ) -> GaussianQueries:
         """Calibrate noise so that a number of queries cost a share of the whole budget.
 
@@ -170,21 +180,23 @@ class PrivacyBudget:
         share : float
             Part of the budget to use, in (0, 1]; shares that add to 1 spend it all.
         fraction : float
-            Batch size over number of records, where each value is made from a random batch.
+            A record's chance to be in the batch, where each value is made from a random one.
+        sampling : {"fixed", "poisson"}
+            How batches are drawn: so many records, or each record by itself.
         """
         check_share(share)
         iterations, fraction = _whole(iterations), _check_fraction(fraction)
         if fraction == 1:
             mu = self.mu * share * (1 - 1e-12)  # so that rounded shares never add to more than 1
             return GaussianQueries(math.sqrt(iterations / (2 * mu)), iterations)
-        if self.neighbours != "substitute":
-            raise ValueError(
-                'Batches of a fixed size reveal the number of records: use neighbours="substitute".'
-            )
+        if self.neighbours != "substitute" and sampling == "fixed":
+            raise ValueError(FIXED_SIZES)
         # equal shares of everything: calibrate as if all shares were used in the same way
         total = math.ceil(iterations / share)
-        noise = batch_noise_multiplier(self.epsilon, self.delta, total, fraction, self.accountant)
-        return GaussianQueries(noise, iterations, fraction)
+        noise = batch_noise_multiplier(
+            self.epsilon, self.delta, total, fraction, self.accountant, sampling, self.neighbours
+        )
+        return GaussianQueries(noise, iterations, fraction, sampling=sampling)
 
     def claim(self, queries: GaussianQueries | Sequence[GaussianQueries], purpose: str) -> None:
         """Claim queries before they are made: all of those given, or none.
@@ -240,7 +252,7 @@ class PrivacyBudget:
         claims = self._trusted(claims)
         if all(queries.fraction == 1 for queries in claims):
             return mu_left(claims, self.epsilon, self.delta) >= 0
-        return composed_epsilon(claims, self.delta, self.accountant) <= self.epsilon
+        return self._composed(claims) <= self.epsilon
 
 
 def spent_together(budgets: Iterable[PrivacyBudget]) -> tuple[float, float]:
@@ -263,4 +275,5 @@ def spent_together(budgets: Iterable[PrivacyBudget]) -> tuple[float, float]:
     tight = all(budget.accountant == "pld" for budget in separate)
     delta = max(budget.delta for budget in separate)
     claims = [one for budget in separate for one in budget.claims()]
-    return composed_epsilon(claims, delta, "pld" if tight else "rdp"), delta
+    neighbours = separate[0].neighbours if separate else "substitute"
+    return composed_epsilon(claims, delta, "pld" if tight else "rdp", neighbours), delta

@@ -4,15 +4,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 
 from pymc_dp.accounting.gaussian import _check_delta, _check_epsilon, gaussian_epsilon, gaussian_mu
-from pymc_dp.accounting.renyi import ORDERS, rdp_epsilon, subsampled_gaussian_rdp
+from pymc_dp.accounting.privacy_loss import Look, composed_loss_epsilon
+from pymc_dp.accounting.renyi import (
+    ORDERS,
+    poisson_gaussian_rdp,
+    rdp_epsilon,
+    subsampled_gaussian_rdp,
+)
+from pymc_dp.types import Neighbours
 
-Accountant = Literal["rdp", "pld"]
+Accountant = Literal["pld", "rdp"]
+Sampling = Literal["fixed", "poisson"]
+_LARGEST_SHIFT = 50.0  # more than noise of a fiftieth of the sensitivity could hide
 
 
 @dataclass(frozen=True)
@@ -26,10 +36,13 @@ class GaussianQueries:
     iterations : int
         How many values are released.
     fraction : float
-        Size of a batch drawn without replacement over the number of records; 1 is all of them.
+        A record's chance to be in the batch; 1 is all of them.
     epsilon : float, optional
         For other noise that protects at least as well as such Gaussian noise, and gives all the
         values together this pure guarantee; see :func:`pure_queries`.
+    sampling : {"fixed", "poisson"}
+        How batches are drawn: a fixed number of records without replacement, or each record by
+        itself.
 
     Examples
     --------
@@ -42,8 +55,11 @@ class GaussianQueries:
     iterations: int
     fraction: float = 1.0
     epsilon: float | None = None
+    sampling: Sampling = "fixed"
 
     def __post_init__(self) -> None:
+        if self.sampling not in get_args(Sampling):
+            raise ValueError(f"sampling must be one of {get_args(Sampling)}, not {self.sampling!r}")
         if self.epsilon is not None:
             _check_epsilon(self.epsilon)  # a negative one would give something back
 
@@ -92,9 +108,12 @@ def pure_queries(epsilon: float) -> GaussianQueries:
 
 
 def composed_epsilon(
-    queries: Sequence[GaussianQueries], delta: float, accountant: Accountant = "rdp"
+    queries: Sequence[GaussianQueries],
+    delta: float,
+    accountant: Accountant = "pld",
+    neighbours: Neighbours = "substitute",
 ) -> float:
-    """Epsilon of all the queries together, under substitution of a record.
+    """Epsilon of all the queries together.
 
     Parameters
     ----------
@@ -102,9 +121,12 @@ def composed_epsilon(
         They may depend on one another's answers.
     delta : float
         Privacy parameter between 0 and 1.
-    accountant : {"rdp", "pld"}
-        How to count queries on batches: Rényi-DP, or the privacy loss distributions of the optional
-        package dp-accounting, which are tight. Queries on all records are counted exactly.
+    accountant : {"pld", "rdp"}
+        How to count queries on batches: by privacy loss distributions
+        (:mod:`pymc_dp.accounting.privacy_loss`), which are tight, or by Rényi-DP. Queries on all
+        records are counted exactly.
+    neighbours : {"substitute", "add_remove"}
+        Whether a record has other values or is missing, which matters to batches.
 
     Notes
     -----
@@ -117,14 +139,17 @@ def composed_epsilon(
     >>> from pymc_dp.accounting import GaussianQueries, composed_epsilon
     >>> round(composed_epsilon([GaussianQueries(10.0, 100)], 1e-6), 3)
     4.887
-    >>> composed_epsilon([GaussianQueries(10.0, 100, fraction=0.01)], 1e-6) < 0.4
+    >>> composed_epsilon([GaussianQueries(10.0, 100, fraction=0.01)], 1e-6) < 0.1
     True
     """
     rest = [query for query in queries if query.epsilon is None]
-    epsilon = _gaussian_composed(queries, delta, accountant)
+    epsilon = _gaussian_composed(queries, delta, accountant, neighbours)
     if len(rest) == len(queries):
         return epsilon
-    return min(epsilon, pure_epsilon(queries) + _gaussian_composed(rest, delta, accountant))
+    return min(
+        epsilon,
+        pure_epsilon(queries) + _gaussian_composed(rest, delta, accountant, neighbours),
+    )
 
 
 def pure_epsilon(queries: Sequence[GaussianQueries]) -> float:
@@ -148,46 +173,60 @@ def mu_left(queries: Sequence[GaussianQueries], epsilon: float, delta: float) ->
 
 
 def _gaussian_composed(
-    queries: Sequence[GaussianQueries], delta: float, accountant: Accountant
+    queries: Sequence[GaussianQueries],
+    delta: float,
+    accountant: Accountant,
+    neighbours: Neighbours,
 ) -> float:
-    if all(query.fraction == 1 for query in queries):
-        return gaussian_epsilon(delta, math.fsum(query.mu for query in queries))
+    on_all = [query for query in queries if query.fraction == 1]
+    batches = [query for query in queries if query.fraction < 1]
+    mu = math.fsum(query.mu for query in on_all)
+    if not batches:
+        return gaussian_epsilon(delta, mu)
+    if neighbours != "substitute" and any(query.sampling == "fixed" for query in batches):
+        raise ValueError(FIXED_SIZES)
     if accountant == "pld":
-        return _pld_epsilon(tuple(queries), _check_delta(delta))
-    total = np.zeros(ORDERS.size)
-    for query in queries:
-        total += query.iterations * subsampled_gaussian_rdp(query.noise_multiplier, query.fraction)
+        looks = tuple(_look(query, neighbours) for query in batches if query.iterations)
+        return _loss_epsilon(looks, mu, _check_delta(delta), neighbours)
+    total = mu * ORDERS.astype(float)
+    for query in batches:
+        total += query.iterations * _batch_rdp(query, neighbours)
     return rdp_epsilon(ORDERS, total, delta)
 
 
-@lru_cache(maxsize=64)
-def _pld_epsilon(queries: tuple[GaussianQueries, ...], delta: float) -> float:
-    try:
-        import dp_accounting
-        from dp_accounting import pld
-    except ImportError as error:
-        raise ImportError(
-            "Tight accounting of random batches needs dp-accounting: "
-            'pip install "pymc_dp[accounting]", or leave accountant="rdp".'
-        ) from error
-    # discretisation errs on the safe side, by about interval * sqrt(iterations)
-    interval = 1e-3 if sum(query.iterations for query in queries) < 10_000 else 1e-4
-    accountant = pld.PLDAccountant(
-        dp_accounting.NeighboringRelation.REPLACE_ONE, value_discretization_interval=interval
-    )
-    population = 1_000_000_000
-    for query in queries:
-        # this relation doubles the sensitivity, which ours already includes
-        event = dp_accounting.GaussianDpEvent(2 * query.noise_multiplier)
-        if query.fraction < 1:
-            event = dp_accounting.TruncatedSubsampledGaussianDpEvent(
-                dataset_size=population,
-                sampling_probability=1.0,
-                truncated_batch_size=math.ceil(query.fraction * population),
-                noise_multiplier=2 * query.noise_multiplier,
-            )
-        accountant.compose(event, query.iterations)
-    return float(accountant.get_epsilon(delta))
+FIXED_SIZES = (
+    "Batches of a fixed size reveal the number of records, which is confidential with "
+    'neighbours="add_remove": use neighbours="substitute", or Poisson batches (batch_fraction=).'
+)
+
+
+def _batch_rdp(query: GaussianQueries, neighbours: Neighbours) -> NDArray[np.float64]:
+    noise, fraction = query.noise_multiplier, query.fraction
+    if query.sampling == "fixed":
+        return subsampled_gaussian_rdp(noise, fraction)
+    return poisson_gaussian_rdp(noise, fraction, neighbours)
+
+
+def _look(query: GaussianQueries, neighbours: Neighbours) -> Look:
+    """How a query on batches is dominated; substitution moves a record's part from c to -c."""
+    noise, form = query.noise_multiplier, "fixed"
+    if query.sampling == "poisson":
+        noise, form = (2 * noise, "poisson") if neighbours == "substitute" else (noise, "remove")
+    return Look(1 / noise, query.fraction, form, query.iterations)
+
+
+@lru_cache(maxsize=256)
+def _loss_epsilon(
+    looks: tuple[Look, ...], mu: float, delta: float, neighbours: Neighbours
+) -> float:
+    on_all = [Look(math.sqrt(2 * mu), 1.0, "all", 1)] if mu else []
+    if any(look.shift > _LARGEST_SHIFT for look in [*looks, *on_all]):
+        return math.inf
+    epsilon = composed_loss_epsilon([*looks, *on_all], delta)
+    if neighbours == "substitute":
+        return epsilon
+    added = [look._replace(form="add") for look in looks]
+    return max(epsilon, composed_loss_epsilon([*added, *on_all], delta))
 
 
 def batch_noise_multiplier(
@@ -195,7 +234,9 @@ def batch_noise_multiplier(
     delta: float,
     iterations: int,
     fraction: float,
-    accountant: Accountant = "rdp",
+    accountant: Accountant = "pld",
+    sampling: Sampling = "fixed",
+    neighbours: Neighbours = "substitute",
 ) -> float:
     """Smallest noise multiplier whose queries on random batches stay within (epsilon, delta).
 
@@ -206,27 +247,30 @@ def batch_noise_multiplier(
     iterations : int
         Number of batches, over all chains.
     fraction : float
-        Batch size over number of records.
-    accountant : {"rdp", "pld"}
+        A record's chance to be in a batch.
+    accountant, neighbours
         As in :func:`composed_epsilon`.
+    sampling : {"fixed", "poisson"}
+        As of :class:`GaussianQueries`.
 
     Examples
     --------
     >>> from pymc_dp.accounting import batch_noise_multiplier
     >>> round(batch_noise_multiplier(4.0, 1e-6, 2256, 0.01), 2)
-    1.41
+    0.98
     """
 
     def fits(noise_multiplier: float) -> bool:
-        query = GaussianQueries(noise_multiplier, iterations, fraction)
-        return composed_epsilon([query], delta, accountant) <= epsilon
+        query = GaussianQueries(noise_multiplier, iterations, fraction, sampling=sampling)
+        return composed_epsilon([query], delta, accountant, neighbours) <= epsilon
 
-    high = math.sqrt(iterations / (2 * gaussian_mu(epsilon, delta)))
-    while not fits(high):  # the Rényi route may lose a little against the exact bound
-        high *= 1.1
-    low = high / 2
-    while fits(low) and low > 1e-3:
-        low, high = low / 2, low
+    # with much noise a batch costs as all records do with more noise by its fraction
+    high = max(fraction * math.sqrt(iterations / (2 * gaussian_mu(epsilon, delta))), 0.05)
+    while not fits(high):
+        high *= 1.5
+    low = high / 1.5
+    while low > 0.02 and fits(low):
+        low, high = low / 1.5, low
     while high - low > 1e-3 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if fits(middle) else (middle, high)

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pymc_dp.accounting import noise
 from pymc_dp.accounting.composition import GaussianQueries
 from pymc_dp.accounting.errors import PrivacyError
+from pymc_dp.numerics.batches import draw_batch
 
 __all__ = ["Door", "closed"]
 
@@ -66,7 +68,7 @@ class Door:
         ----------
         look : callable
             Computes sums of the records' parts, in whole numbers of a public unit. It is called
-            only where it was paid for.
+            only where it was paid for, at the price of all records.
         bound : int
             Largest Euclidean length of a record's part over all the totals, in that unit.
         kind : int
@@ -82,10 +84,47 @@ class Door:
         PrivacyError
             Where no look of this kind is left, or in a process or thread that did not claim.
         """
+        if self.looks[kind].fraction < 1:
+            raise PrivacyError(
+                "A look at all records was paid for at the price of a random batch: use "
+                "door.release_batch, which draws it."
+            )
+        self._take(kind)
+        return noise.release(look(), self.noise(kind) * bound, self.generator)
+
+    def release_batch(
+        self,
+        look: Callable[[NDArray[np.int64]], Sequence[int]],
+        bound: int,
+        n_records: int,
+        kind: int = 0,
+    ) -> list[int]:
+        """Look at a random batch, drawn here and as it was paid for.
+
+        Parameters
+        ----------
+        look : callable
+            Computes sums of the parts of the records whose numbers it is given.
+        bound, kind : int
+            As of :meth:`release`.
+        n_records : int
+            How many records there are to draw from.
+
+        Returns
+        -------
+        list of int
+            May be published; the batch, and what it was like, may not.
+        """
+        self._take(kind)
+        paid = self.looks[kind]
+        poisson = paid.sampling == "poisson"
+        batch = draw_batch(n_records, paid.fraction, poisson, self.generator)
+        return noise.release(look(batch), self.noise(kind) * bound, self.generator)
+
+    def _take(self, kind: int) -> None:
         here = (os.getpid(), threading.get_ident())
         if self._owner != here or next(self._left[kind], None) is None:
             closed()
-        return noise.release(look(), self.noise(kind) * bound, self.generator)
 
     def __reduce__(self) -> Any:
         raise PrivacyError("What was paid for does not pass to copies: open another door.")

@@ -9,7 +9,7 @@ every answer is rounded to the side that promises less privacy than there is.
 import math
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 from scipy.special import erfcx, log_ndtr
 
 # Relative room left in delta for rounding errors; measured errors are below a tenth of it.
@@ -126,7 +126,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     high = low + 1
     while excess(high) < 0:
         high += 1
-    return math.exp(brentq(excess, low, high, xtol=1e-14, rtol=1e-14))
+    return math.exp(scipy.optimize.brentq(excess, low, high, xtol=1e-14, rtol=1e-14))
 
 
 def gaussian_epsilon(delta: float, mu: float) -> float:
@@ -161,7 +161,7 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     if _log_delta(0.0, mu) <= target:
         return 0.0
     bound = mu + 2 * math.sqrt(-mu * target)  # zCDP's conversion, always enough
-    return brentq(
+    return scipy.optimize.brentq(
         lambda epsilon: _log_delta(epsilon, mu) - target, 0.0, bound, xtol=1e-300, rtol=1e-14
     )
 

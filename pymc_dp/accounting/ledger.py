@@ -12,11 +12,12 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pymc_dp.accounting.composition import GaussianQueries
+from pymc_dp.accounting.composition import GaussianQueries, Sampling
 from pymc_dp.accounting.errors import PrivacyError
 
 _SCHEMA = """
@@ -27,11 +28,12 @@ CREATE TABLE IF NOT EXISTS guarantee (
 CREATE TABLE IF NOT EXISTS claims (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     noise_multiplier REAL NOT NULL, iterations INTEGER NOT NULL, fraction REAL NOT NULL,
-    purpose TEXT NOT NULL, epsilon REAL
+    purpose TEXT NOT NULL, epsilon REAL, sampling TEXT NOT NULL DEFAULT 'fixed'
 );
 """
+_COLUMNS = ", ".join(field.name for field in fields(GaussianQueries))
 _WAIT_SECONDS = 60.0
-_Row = tuple[float, int, float, float | None, str]
+_Row = tuple[float, int, float, float | None, Sampling, str]
 _seen: dict[str, list[_Row]] = {}
 """What this process knows to have been claimed, by ledger."""
 
@@ -64,6 +66,9 @@ class Ledger:
             db.execute("BEGIN IMMEDIATE")
             for statement in _SCHEMA.split(";"):
                 db.execute(statement)
+            if "sampling" not in {row[1] for row in db.execute("PRAGMA table_info(claims)")}:
+                # an older file, which knows batches of a fixed size alone
+                db.execute("ALTER TABLE claims ADD COLUMN sampling TEXT NOT NULL DEFAULT 'fixed'")
             db.execute(
                 "INSERT OR IGNORE INTO guarantee VALUES (1, ?, ?, ?)", (epsilon, delta, neighbours)
             )
@@ -115,12 +120,8 @@ class Ledger:
                 db.execute("ROLLBACK")
                 return False
             db.executemany(
-                "INSERT INTO claims (noise_multiplier, iterations, fraction, purpose, epsilon) "
-                "VALUES (?, ?, ?, ?, ?)",
-                [
-                    (one.noise_multiplier, one.iterations, one.fraction, purpose, one.epsilon)
-                    for one in claims
-                ],
+                f"INSERT INTO claims ({_COLUMNS}, purpose) VALUES (?, ?, ?, ?, ?, ?)",
+                [(*astuple(one), purpose) for one in claims],
             )
             db.execute("COMMIT")
             self._read(db)
@@ -130,8 +131,7 @@ class Ledger:
         """All rows, among which must be those that were there before."""
         seen = _seen.get(self.path, [])  # first: another thread may claim in between
         rows: list[_Row] = db.execute(
-            "SELECT noise_multiplier, iterations, fraction, epsilon, purpose "
-            "FROM claims ORDER BY id"
+            f"SELECT {_COLUMNS}, purpose FROM claims ORDER BY id"
         ).fetchall()
         if rows[: len(seen)] != seen:
             raise self._forgetful(len(rows))

@@ -1,8 +1,7 @@
 """zCDP and Rényi-DP conversions: looser than exact Gaussian formulas, but for any mechanism.
 
-Random batches are accounted for here, so that they need nothing but this package. Tighter are the
-privacy loss distributions of the optional dp-accounting, with ``accountant="pld"``; its Rényi
-accountant, in between, is not used: who has that package has the tightest.
+Random batches have formulas here that can be checked by hand. Tighter are privacy loss
+distributions (:mod:`pymc_dp.accounting.privacy_loss`), which budgets use by default.
 """
 
 import math
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, logsumexp
 
 from pymc_dp.accounting.gaussian import _check_delta, _check_epsilon, _check_positive
+from pymc_dp.types import Neighbours
 
 ORDERS: NDArray[np.int64] = np.unique(np.geomspace(2, 2048, 90).round().astype(np.int64))
 """Whole orders at which subsampled mechanisms are accounted for."""
@@ -127,6 +127,65 @@ def subsampled_gaussian_rdp(
     scale = 1 / (2 * noise_multiplier**2)
     found = [_amplified(int(order), scale, math.log(fraction)) for order in np.ravel(orders)]
     return np.minimum(found, scale * np.ravel(orders).astype(float))
+
+
+def poisson_gaussian_rdp(
+    noise_multiplier: float, fraction: float, neighbours: Neighbours, orders: ArrayLike = ORDERS
+) -> NDArray[np.float64]:
+    r"""Rényi divergences of a Gaussian mechanism on batches that each record joins by itself.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of the noise over the sensitivity: of 2c for a record substituted, of c
+        for one added or removed, with c the bound on a record's part.
+    fraction : float
+        A record's chance to be in the batch.
+    neighbours : {"substitute", "add_remove"}
+        Which.
+    orders : array_like
+        Whole orders, 2 or more.
+
+    Notes
+    -----
+    Added or removed: Mironov, Talwar and Zhang (2019), :math:`\sum_k \binom{\alpha}{k}
+    (1 - q)^{\alpha - k} q^k e^{(k^2 - k) / 2\sigma^2}`. Substituted: the divergence of the pair in
+    :mod:`~pymc_dp.accounting.privacy_loss`, by the trapezoidal rule.
+
+    Examples
+    --------
+    >>> from pymc_dp.accounting.renyi import poisson_gaussian_rdp
+    >>> added = poisson_gaussian_rdp(2.0, 0.01, "add_remove", [8])
+    >>> bool(added[0] < 8 / (2 * 2.0**2))
+    True
+    """
+    _check_positive("noise_multiplier", noise_multiplier)
+    known = np.ravel(orders).astype(int)
+    if neighbours == "add_remove":
+        found = [_mixture_divergence(int(order), noise_multiplier, fraction) for order in known]
+    else:
+        shift = 1 / (2 * noise_multiplier)
+        found = [_opposite_divergence(int(order), shift, fraction) for order in known]
+    return np.minimum(found, known / (2 * noise_multiplier**2))
+
+
+def _mixture_divergence(order: int, noise: float, fraction: float) -> float:
+    k = np.arange(order + 1)
+    log_binomial = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+    weights = (order - k) * math.log1p(-fraction) + k * math.log(fraction)
+    total = logsumexp(log_binomial + weights + (k**2 - k) / (2 * noise**2))
+    return max(0.0, float(total)) / (order - 1)
+
+
+def _opposite_divergence(order: int, shift: float, fraction: float) -> float:
+    reach = 12 + 2 * order * shift
+    width = 0.2 / math.sqrt(1 + order * shift**2)
+    x = np.linspace(-reach, reach, 2 * math.ceil(reach / width) + 1)
+    rest, part = math.log1p(-fraction), math.log(fraction) - shift**2 / 2
+    log_p, log_q = (np.logaddexp(rest, part + sign * shift * x) for sign in (1, -1))
+    log_normal = -(x**2) / 2 - math.log(2 * math.pi) / 2
+    total = logsumexp(order * log_p + (1 - order) * log_q + log_normal)
+    return max(0.0, float(total + math.log(x[1] - x[0]))) / (order - 1)
 
 
 def _amplified(order: int, scale: float, log_fraction: float) -> float:

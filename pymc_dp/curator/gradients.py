@@ -24,9 +24,10 @@ from pymc_dp.curator.gradient_kernels import (
     clipped_score_total,
     column_lengths,
 )
-from pymc_dp.curator.likelihood import SHAPE_ERRORS, RecordLikelihood, rebuilt
+from pymc_dp.curator.likelihood import SHAPE_ERRORS, RecordLikelihood
 from pymc_dp.curator.predictors import GradientPieces, split_gradient
 from pymc_dp.curator.value_gradient import make_value_total
+from pymc_dp.graph.rewrites import rebuilt
 from pymc_dp.numerics.compiled import graph_key, joined_key
 from pymc_dp.types import Matrix, Variable, Vector
 
@@ -134,24 +135,29 @@ class RecordGradients:
             if name in state:
                 state[name].trust_input = True
 
-    def prepare(self, basis: Matrix) -> None:
+    def prepare(self, basis: Matrix, batches: bool = False) -> None:
         """Choose coordinates, and compute from the data what stays the same over a chain.
 
         Parameters
         ----------
         basis : ndarray
             Gradients are by the coordinates q of ``theta = constant + basis @ q``.
+        batches : bool
+            Whether :meth:`batch_total` will be asked for, and not :meth:`total`.
         """
         with np.errstate(all="ignore"):  # a warning would tell that some record is out of range
-            self._prepare(basis)
+            self._prepare(basis, batches)
 
-    def _prepare(self, basis: Matrix) -> None:
+    def _prepare(self, basis: Matrix, batches: bool) -> None:
         self.forget()
         self._directions = np.ascontiguousarray(basis.T)
         self.size = len(self._directions)
         if self.size > MOST_COORDINATES:
             raise ValueError(f"{self.size} coordinates, more than {MOST_COORDINATES}.")
         splits = self._splits(len(basis))
+        if batches:
+            self._prepare_batches(splits)
+            return
         fits = CHUNK * max(1, _CHUNK_BYTES // (8 * self.size * CHUNK))
         self._cut(fits if splits else self.likelihood.n_records)
         #: the whole of `total` as one compiled function
@@ -206,6 +212,55 @@ class RecordGradients:
                     total += clipped_piece_total(by_value, pieces, scores, chunk.columns, bound)
         return total
 
+    def _prepare_batches(self, splits: bool) -> None:
+        if not splits:
+            raise ValueError(
+                f"Gradients of some records of {self.likelihood.names} cannot be computed without "
+                "the others: write the model without fixed lengths (shape=, size=) of the records, "
+                "or leave batches out."
+            )
+        if self.kind != "forward":
+            self._widths = [len(each.T) for each in self._covariates(*self._part(slice(0, 2)))]
+
+    def batch_total(
+        self, theta: Vector, bound: float, batch: NDArray[np.int64], least: int
+    ) -> NDArray[np.int64]:
+        """Sum of the clipped gradients of some records, in the units of :meth:`total`.
+
+        Parameters
+        ----------
+        theta : ndarray
+            Where.
+        bound : float
+            Largest length of a record's gradient that is let through.
+        batch : ndarray of int64
+            Which records.
+        least : int
+            Compute as if there were so many: time then does not tell how many there are.
+
+        Notes
+        -----
+        Whole chunks are computed, those in excess for the first record, and left out of the sum:
+        what a record adds does not depend on its place in the batch.
+        """
+        size = batch.size
+        index = np.zeros(-(-max(size, least, 1) // CHUNK) * CHUNK, dtype=np.int64)
+        index[:size] = batch
+        rows = self._as_inputs(self.likelihood.rows(index))
+        with np.errstate(all="ignore"):
+            if self.kind == "forward":
+                jacobian = self._jacobian(theta, self._directions, *rows)
+                return clipped_gradient_total(jacobian[:, :size], bound)
+            slopes, _ = self._slopes(theta, self._directions)
+            pieces, scores = (each[:, :size] for each in self._pieces(theta, *rows))
+            covariates = self._covariates(*rows)
+            columns = np.empty((len(covariates), self.size, size), dtype=np.float32)
+            for i, slope in enumerate(self._by_predictor(slopes)):
+                columns[i] = (slope @ covariates[i].T)[:, :size]
+            by_value = slopes[:, : len(pieces)]
+            pieces, scores = map(np.ascontiguousarray, (pieces, scores))
+            return clipped_piece_total(by_value, pieces, scores, columns, bound)
+
     def _value_total(self) -> Callable[..., NDArray[np.int64]]:
         """Join records' pieces, slopes and clipping; once for every number of coordinates."""
         if self.size not in self._made:
@@ -250,11 +305,12 @@ class RecordGradients:
 
     def _part(self, records: slice) -> list[NDArray[Any]]:
         """Confidential arrays of consecutive records, as the compiled functions take them."""
+        return self._as_inputs(self.likelihood.part(records))
+
+    def _as_inputs(self, arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
         return [
             np.ascontiguousarray(rows.T) if transposed else rows
-            for rows, transposed in zip(
-                self.likelihood.part(records), self._transposed, strict=True
-            )
+            for rows, transposed in zip(arrays, self._transposed, strict=True)
         ]
 
 

@@ -136,7 +136,8 @@ def uses_number_of_records(
         if isinstance(node.op, Shape) and node.inputs[0] in forms:
             lengths.add(node.outputs[0])
         elif isinstance(node.op, Shape_i):
-            if node.inputs[0] in forms and forms[node.inputs[0]].axis == node.op.i:
+            form = forms.get(node.inputs[0])
+            if isinstance(form, PerRecord) and form.axis == node.op.i:
                 numbers.add(node.outputs[0])
         elif isinstance(node.op, Elemwise) and set(inputs) <= lengths:
             lengths.add(node.outputs[0])  # a cast
@@ -188,6 +189,8 @@ def _is_record_length(node: Any, forms: dict[Variable, Any]) -> bool:
     while not isinstance(vector.owner.op, Shape):
         vector = vector.owner.inputs[0]
     array = vector.owner.inputs[0]
+    if isinstance(forms[array], Additive):  # a total has no axis of records
+        return False
     entry: Any = indices_from_subtensor(node.inputs[1:], node.op.idx_list)[0]
     if not isinstance(getattr(entry, "data", None), int | np.integer | np.ndarray):
         return True

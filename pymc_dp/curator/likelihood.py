@@ -14,11 +14,7 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
-from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
-from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import Alloc
-from pytensor.tensor.shape import SpecifyShape
 
 from pymc_dp.curator.confidential import (
     count_records,
@@ -36,6 +32,7 @@ from pymc_dp.curator.independence import (
 )
 from pymc_dp.curator.indices import IndexCheck, clamped
 from pymc_dp.graph.inner_graphs import refuse_hidden_records
+from pymc_dp.graph.rewrites import rebuilt, without_checks
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Variable, Vector
 
@@ -220,35 +217,10 @@ def _per_record_logp(model: pm.Model) -> Variable:
                 "the first axis, such as pm.MvNormal with one row for each record."
             )
         total = total + logp.sum(axis=tuple(range(1, logp.type.ndim)))
-    graph = FunctionGraph(outputs=[total], clone=True, copy_inputs=False)
-    for node in list(graph.toposort()):
-        if isinstance(node.op, CheckAndRaise):
-            graph.replace(node.outputs[0], node.inputs[0], import_missing=True)
-    return pt.cast(graph.outputs[0], "float64")
+    return pt.cast(without_checks(total), "float64")
 
 
 def _any_length(source: Variable, axis: int) -> Variable:
     shape = list(source.type.shape)
     shape[axis] = None
     return pt.tensor(dtype=source.type.dtype, shape=tuple(shape))
-
-
-def rebuilt(output: Variable, swap: dict[Variable, Variable]) -> Variable:
-    """Graph with variables replaced and nodes above made anew, so that no static length stays."""
-    made = dict(swap)
-    for node in FunctionGraph(outputs=[output], clone=False).toposort():
-        inputs = [made.get(variable, variable) for variable in node.inputs]
-        if inputs == node.inputs or not swap.keys().isdisjoint(node.outputs):
-            continue
-        if isinstance(node.op, SpecifyShape):
-            made[node.outputs[0]] = inputs[0]
-        elif isinstance(node.op, Alloc) and inputs[0].type.ndim == len(inputs) - 1:
-            value, *lengths = inputs
-            kept = [
-                length if static == 1 else value.shape[axis]
-                for axis, (static, length) in enumerate(zip(value.type.shape, lengths, strict=True))
-            ]
-            made[node.outputs[0]] = pt.alloc(value, *kept)
-        else:
-            made.update(zip(node.outputs, node.op.make_node(*inputs).outputs, strict=True))
-    return made.get(output, output)

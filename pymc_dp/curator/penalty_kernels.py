@@ -167,6 +167,53 @@ def batch_sensitivity(size: int, bound: float, n_records: int, tempering: float 
     return sensitivity * (1 + 1e-6 + size**2 * 2.0**-53)
 
 
+@_jit
+def _two_point_total(
+    new: NDArray[np.float64],
+    old: NDArray[np.float64],
+    scale: float,
+    words: NDArray[np.uint64],
+) -> int:
+    total = 0
+    for i in range(new.size):
+        # uniform on 0, ..., 2 LEVELS - 1: the highest bits of a word
+        chance = np.int64(words[i] >> np.uint64(31))
+        total += 1 if chance < np.int64(_level(new[i], old[i], scale)) + LEVELS else -1
+    return total
+
+
+def two_point_total(
+    new: NDArray[np.float64],
+    old: NDArray[np.float64],
+    bound: float,
+    words: NDArray[np.uint64],
+) -> int:
+    """Sum of log-likelihood ratios, each clipped and rounded at random to one of its bounds.
+
+    Parameters
+    ----------
+    new, old, bound
+        As of :func:`clipped_total`, in whose units the sum is.
+    words : ndarray of uint64
+        Random bits, a word a record.
+
+    Notes
+    -----
+    A ratio becomes plus or minus the bound with itself as the mean: its second moment is the
+    bound's square, whatever it was.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_dp.curator.penalty_kernels import two_point_total
+    >>> from pymc_dp.accounting.levels import LEVELS
+    >>> words = np.random.default_rng(0).integers(2**64, size=3, dtype=np.uint64)
+    >>> two_point_total(np.array([9.0, 9.0, -9.0]), np.zeros(3), 1.0, words) / LEVELS
+    1.0
+    """
+    return int(_two_point_total(new, old, LEVELS / bound, words)) * LEVELS
+
+
 def ratio_scale(new: NDArray[np.float64], old: NDArray[np.float64]) -> float:
     """Root mean square of records' log-likelihood ratios, those that are not finite left out.
 

@@ -17,8 +17,8 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Shape, Shape_i
 
-from pymc_dp.curator.likelihood import rebuilt
 from pymc_dp.graph.additivity import NotAdditiveError, PerRecord, per_record_forms
+from pymc_dp.graph.rewrites import rebuilt
 from pymc_dp.types import Variable
 
 

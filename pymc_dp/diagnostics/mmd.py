@@ -1,8 +1,8 @@
 """Maximum mean discrepancy between two samples."""
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.spatial.distance import cdist
 from xarray import DataTree
 
 _BLOCK = 1000
@@ -63,7 +63,7 @@ def mmd(
 def _kernel_sum(x: NDArray[np.float64], y: NDArray[np.float64], width: float) -> float:
     total = 0.0
     for start in range(0, len(x), _BLOCK):
-        squared = cdist(x[start : start + _BLOCK], y, "sqeuclidean")
+        squared = scipy.spatial.distance.cdist(x[start : start + _BLOCK], y, "sqeuclidean")
         total += float(np.exp(squared / (-2 * width**2)).sum())
     return total
 

@@ -17,16 +17,25 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.blocking import PointType
 from pymc.pytensorf import compile as pm_compile
+from pymc.vartypes import continuous_types
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import graph_inputs
+from pytensor.graph.traversal import graph_inputs, io_toposort
+from pytensor.scalar import basic as ps
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.graph.short_product import with_short_products
 from pymc_dp.graph.vector import VectorLayout
 
 __all__ = ["PointLayout"]
+
+#: entries of an array that is given to compiled functions rather than written into them
+MOST_NUMBERS = 1000
 
 
 class PointLayout:
@@ -73,6 +82,8 @@ class PointLayout:
         self.table = pt.tensor("table", shape=(sum(self.widths), longest), dtype="float64")
         self._given_size = 0
         self._given_shapes: list[tuple[int, ...]] = []
+        self._numbers = numbers_of(model)
+        self._copies = {number.data.tobytes() for number in self._numbers}
 
         for rv in parameters:
             value: Any = model.rvs_to_values[rv]
@@ -89,11 +100,16 @@ class PointLayout:
         """
         known = {*self._pieces, self.theta, self.given, self.table, *keep}
         for var in dict.fromkeys(graph_inputs(graphs)):
-            if isinstance(var.type, RandomType):
+            if isinstance(var.type, RandomType) or var in known:
                 continue
-            if var not in known and not isinstance(var, Constant):
+            if not isinstance(var, Constant) or var in self._numbers or self._is_copy(var):
                 self._add_given(var)
         return clone_replace(list(graphs), self._pieces, rebuild_strict=False)
+
+    def _is_copy(self, var: Constant) -> bool:
+        """Whether a real number is one of the model's: PyMC copies these, and gives them axes."""
+        real = isinstance(var.type, TensorType) and var.type.dtype in continuous_types
+        return real and var.data.tobytes() in self._copies
 
     @property
     def given_size(self) -> int:
@@ -114,12 +130,13 @@ class PointLayout:
     ) -> Any:
         """Compile graphs of the three arrays; a generator is advanced in place."""
         first = [] if rng is None else [pytensor.In(rng, mutable=True)]
+        options = {**self.compile_kwargs, **kwargs}
         function = pm_compile(
             [*first, *inputs],
             list(outputs),
             random_seed=False,
             on_unused_input="ignore",
-            **{**self.compile_kwargs, **kwargs},
+            **{**options, "mode": with_short_products(options.get("mode"))},
         )
         function.trust_input = True
         return function
@@ -168,6 +185,11 @@ class PointLayout:
         """First row of a record variable in the table, and the one after its last."""
         position = self.records.index(name)
         return sum(self.widths[:position]), sum(self.widths[: position + 1])
+
+    def start(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Lay the point out that this was made with."""
+        point = self._point
+        return self.theta_of(point), self.given_of(point), self.table_of(point)
 
     def theta_of(self, point: PointType) -> NDArray[np.float64]:
         """Read the parameters of a point; a copy."""
@@ -221,7 +243,47 @@ def _check_shape(name: str, value: Any, shape: tuple[int, ...]) -> None:
         )
 
 
+def numbers_of(model: pm.Model) -> set[Constant]:
+    """Numbers in a model that are given to compiled functions instead of being written into them.
+
+    Models that differ in these alone, released values and arguments of distributions among them,
+    are compiled once. What shapes, positions and powers are made of has to stay as it is.
+    """
+    graphs = [*model.basic_RVs, *model.potentials]
+    found = {var for var in model.rvs_to_values.values() if isinstance(var, Constant)}
+    written: set[Any] = set()
+    shaped: dict[Any, Constant] = {}  # numbers given more axes
+    for node in io_toposort([], graphs):
+        for var in node.inputs:
+            number = shaped.get(var, var)
+            if not isinstance(number, Constant):
+                continue
+            if isinstance(node.op, DimShuffle):
+                shaped[node.outputs[0]] = number
+            elif _is_argument(node, var, number):
+                found.add(number)
+            else:
+                written.add(number)
+    return {var for var in found - written if _is_given(var)}
+
+
+def _is_argument(node: Any, var: Any, number: Constant) -> bool:
+    """Whether a number is an argument of a distribution, or a real one that is computed with."""
+    if isinstance(node.op, RandomVariable):
+        return var in node.op.dist_params(node)
+    computed = isinstance(node.op, Elemwise) and not isinstance(node.op.scalar_op, ps.Pow)
+    return computed and number.type.dtype in continuous_types
+
+
+def _is_given(var: Constant) -> bool:
+    """Whether a number can be laid beside others: each draw does so again."""
+    numeric = isinstance(var.type, TensorType) and var.type.dtype != "bool"
+    return numeric and var.data.size <= MOST_NUMBERS and bool(np.isfinite(var.data).all())
+
+
 def _current(var: Any, point: PointType) -> Any:
+    if isinstance(var, Constant):
+        return var.data
     if isinstance(var, SharedVariable):
         return var.get_value(borrow=True)
     return point[str(var.name)]

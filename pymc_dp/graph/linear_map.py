@@ -109,9 +109,7 @@ def linear_map(
     return found
 
 
-def _propagate(
-    output: Variable, known: dict[Any, LinearMap], fixed: set[Any]
-) -> LinearMap | None:
+def _propagate(output: Variable, known: dict[Any, LinearMap], fixed: set[Any]) -> LinearMap | None:
     """Carry maps from the variables that have one up to `output`."""
     for node in [] if output in known else io_toposort([*known, *fixed], [output]):
         if isinstance(node.op, Shape | Shape_i) or not any(var in known for var in node.inputs):
@@ -179,9 +177,7 @@ def _selected(node: Any, known: dict[Any, LinearMap], fixed: set[Any]) -> Linear
     matrix = parts[0] if len(parts) == 1 else sparse.vstack(parts, format="csr")
     flat = rows.ravel()
     same = flat.size == matrix.shape[0] and bool(np.all(flat == np.arange(flat.size)))
-    return LinearMap(
-        matrix if same else matrix[flat], np.concatenate(constants)[flat], rows.shape
-    )
+    return LinearMap(matrix if same else matrix[flat], np.concatenate(constants)[flat], rows.shape)
 
 
 def _summed(node: Any, known: dict[Any, LinearMap]) -> LinearMap:
@@ -199,7 +195,7 @@ def _summed(node: Any, known: dict[Any, LinearMap]) -> LinearMap:
 
 
 def _arithmetic(node: Any, core: Any, known: dict[Any, LinearMap], fixed: set[Any]) -> LinearMap:
-    """Sums of maps and constants, and products with public numbers."""
+    """Add maps and constants, and multiply maps with public numbers."""
     linear = [var in known for var in node.inputs]
     if isinstance(core, ps.Mul | ps.TrueDiv) and (
         sum(linear) > 1 or (isinstance(core, ps.TrueDiv) and not linear[0])
@@ -265,7 +261,7 @@ def _public(var: Any, fixed: set[Any], only_check: bool = False) -> Any:
     if used:
         names = ", ".join(repr(v.name) for v in used)
         raise NotLinearError(f"it also uses {names}")
-    if only_check or var.owner is None and not hasattr(var, "eval"):
+    if only_check:
         return None
     return pytensor.function([], var, mode=ONCE, on_unused_input="ignore")()
 

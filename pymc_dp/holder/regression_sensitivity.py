@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
 
 from pymc_dp.accounting.budget import record_weight
 from pymc_dp.graph.sensitivity import Sensitivity
@@ -205,7 +205,7 @@ def _smallest_total(low: Array, high: Array, layout: StatisticsLayout) -> float:
             return total - float(np.clip(-(c + total), low_s, high_s).sum())
 
         ends = float(low_s.sum()), float(high_s.sum())
-        total = ends[0] if gap(ends[0]) >= 0 else brentq(gap, *ends, xtol=1e-14)
+        total = ends[0] if gap(ends[0]) >= 0 else scipy.optimize.brentq(gap, *ends, xtol=1e-14)
         v = np.clip(-(c + total), low_s, high_s)
         return float(constant + c * v.sum() + (v.sum() ** 2 + v @ v) / 2)
 

@@ -9,7 +9,12 @@ module and of all modules of this package that it imports, without comments and 
 from __future__ import annotations
 
 import ast
+import logging
+import threading
+import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -21,13 +26,56 @@ from pytensor.configdefaults import config
 
 from pymc_dp.compat import (
     CACHED_SRC_FUNCTIONS,
+    NumbaPerformanceWarning,
     compile_numba_function_src,
     jit_function,
+    plain_slice_errors,
 )
 
-__all__ = ["cached_jit", "density_key", "graph_key", "jit", "join", "joined_key", "source_key"]
+__all__ = [
+    "cached_jit",
+    "compiling",
+    "density_key",
+    "graph_key",
+    "jit",
+    "join",
+    "joined_key",
+    "source_key",
+]
 
 _PACKAGE = __name__.partition(".")[0]
+_log = logging.getLogger(f"pymc.{_PACKAGE}")  # whose messages PyMC shows, and hides on request
+#: seconds after which compiling is told
+PATIENCE = 2.0
+
+
+@contextmanager
+def compiling(what: str) -> Iterator[None]:
+    """Compile meanwhile, without numba's advice; tell once if that takes long.
+
+    Parameters
+    ----------
+    what : str
+        What is compiled, for people.
+
+    Examples
+    --------
+    >>> from pymc_dp.numerics.compiled import compiling
+    >>> with compiling("a sampler for x"):
+    ...     pass
+    """
+    start = time.monotonic()
+    message = threading.Timer(PATIENCE, _log.info, [f"Compiling {what}"])
+    message.daemon = True
+    message.start()
+    try:
+        with warnings.catch_warnings(), plain_slice_errors():
+            warnings.simplefilter("ignore", NumbaPerformanceWarning)  # on code that PyTensor wrote
+            yield
+    finally:
+        message.cancel()
+    if (took := time.monotonic() - start) > PATIENCE:
+        _log.info(f"Compiled {what} in {took:.0f} seconds")
 
 
 @cache

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pymc_dp.numerics.exact_noise import LARGEST_GAUSSIAN, LARGEST_LAPLACE, fill
 
 __all__ = [
+    "random_words",
     "system_discrete_gaussian",
     "system_discrete_laplace",
     "system_generator",
@@ -85,6 +86,13 @@ def _system_noise(scale: int, size: int, largest: int, gaussian: bool) -> NDArra
         except IndexError:
             words = np.concatenate([words[place[1] :], _system_words(words.size)])
             place[:2] = 0
+
+
+def random_words(number: int, simulation: np.random.Generator | None = None) -> NDArray[np.uint64]:
+    """Draw 64-bit words from the operating system, or from a generator in a simulation."""
+    if simulation is None:
+        return _system_words(number)
+    return simulation.integers(0, 2**64, size=number, dtype=np.uint64)
 
 
 def _system_words(number: int) -> NDArray[np.uint64]:

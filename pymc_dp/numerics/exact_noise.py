@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pymc_dp.numerics.compiled import cached_jit
 
-__all__ = ["LARGEST_GAUSSIAN", "LARGEST_LAPLACE", "fill"]
+__all__ = ["LARGEST_GAUSSIAN", "LARGEST_LAPLACE", "Place", "Words", "below", "fill"]
 
 _END = 2**62
 LARGEST_GAUSSIAN = 2**56
@@ -33,8 +33,8 @@ _ZERO, _ONE, _TWO, _MOST = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(_
 
 
 @_jit
-def _below(number: np.uint64, words: Words, place: Place) -> np.uint64:
-    """Uniform on 0, ..., number - 1.
+def below(number: np.uint64, words: Words, place: Place) -> np.uint64:
+    """Draw uniformly from 0, ..., number - 1.
 
     The least ``2**64 mod number`` words are passed over; the rest are whole rounds of remainders.
     """
@@ -58,9 +58,9 @@ def _exp_minus(
     """
     k = _ONE
     while (
-        (c * k == _ONE or _below(c * k, words, place) == _ZERO)
-        and (a == scale or _below(scale, words, place) < a)
-        and (b == scale or _below(scale, words, place) < b)
+        (c * k == _ONE or below(c * k, words, place) == _ZERO)
+        and (a == scale or below(scale, words, place) < a)
+        and (b == scale or below(scale, words, place) < b)
     ):
         k += _ONE
     return k % _TWO == _ONE
@@ -69,9 +69,9 @@ def _exp_minus(
 @_jit
 def _laplace(scale: np.uint64, words: Words, place: Place) -> tuple[np.uint64, np.uint64]:
     """Draw u and v of a magnitude u + v * scale (Algorithm 2)."""
-    u = _below(scale, words, place)
+    u = below(scale, words, place)
     while not _exp_minus(u, scale, _ONE, scale, words, place):
-        u = _below(scale, words, place)
+        u = below(scale, words, place)
     v = _ZERO
     while _exp_minus(scale, scale, _ONE, scale, words, place):
         v += _ONE
@@ -100,7 +100,7 @@ def _kept(u: np.uint64, v: np.uint64, scale: np.uint64, words: Words, place: Pla
 def _draw(scale: np.uint64, gaussian: bool, words: Words, place: Place) -> np.int64:
     while True:
         u, v = _laplace(scale, words, place)
-        negative = _below(_TWO, words, place) == _ONE
+        negative = below(_TWO, words, place) == _ONE
         if (negative and u == _ZERO and v == _ZERO) or v >= _MOST // scale:
             continue
         if not gaussian or _kept(u, v, scale, words, place):

@@ -102,6 +102,8 @@ def player(transcript):
     return play
 
 
+LANGEVIN = {"clip_logp": None, "clip_grad": 1.0, "step_size": 1e-4, "epsilon": 20}
+BARKER = {"cls": pmdp.DPBarker, "step_size": 0.03, "tempering": 0.2}
 HMC = {"cls": pmdp.DPHMC, "clip_grad": 1.0, "step_size": 0.1, "n_leapfrog": 3, "epsilon": 2000}
 VARIANTS = {
     "joint": {},
@@ -114,6 +116,14 @@ VARIANTS = {
     "hmc, wild": HMC | {"step_size": 1e200},  # trajectories leave the floating-point numbers
     "hmc, public records": HMC | {"public": logistic(*one_data_set(seed=7)), "clip_logp": 4.0},
     "mala": {"cls": pmdp.DPMALA, "clip_grad": 1.0, "step_size": 0.15},
+    "barker": {"cls": pmdp.DPBarker, "step_size": 0.02},
+    "barker, poisson": BARKER | {"batch_fraction": 0.4},
+    "barker, fixed": BARKER | {"batch_size": 20},
+    "sgld": LANGEVIN | {"cls": pmdp.DPSGLD},
+    "sgld, poisson": LANGEVIN | {"cls": pmdp.DPSGLD, "batch_fraction": 0.3},
+    "sgld, fixed": LANGEVIN | {"cls": pmdp.DPSGLD, "batch_size": 20, "decay": 0.3},
+    "sgnht": LANGEVIN | {"cls": pmdp.DPSGNHT, "step_size": 0.01},
+    "sgnht, poisson": LANGEVIN | {"cls": pmdp.DPSGNHT, "step_size": 0.01, "batch_fraction": 0.3},
 }
 LOOKS = {  # numbers that leave in an iteration
     "hmc": 4 * 2 + 1,
@@ -121,12 +131,18 @@ LOOKS = {  # numbers that leave in an iteration
     "hmc, dense mass": 4 * 3 + 1,
     "hmc, wild": 2,
     "mala": 2 * 2 + 1,
+    **{variant: 2 for variant in VARIANTS if variant.startswith("sg")},
 }
+
+
+def settings_of(variant):
+    kwargs = {"clip_logp": 2.0, "step_size": 0.3} | VARIANTS[variant]
+    return {name: value for name, value in kwargs.items() if value is not None}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_other_data_with_the_same_answers_gives_the_same_run(variant, monkeypatch, caplog):
-    kwargs = {"clip_logp": 2.0, "step_size": 0.3} | VARIANTS[variant]
+    kwargs = settings_of(variant)
     transcript = []
     with monkeypatch.context() as patch:
         release = recorder(transcript)
@@ -137,6 +153,8 @@ def test_other_data_with_the_same_answers_gives_the_same_run(variant, monkeypatc
     stats = first["tree"].sample_stats
     if variant == "hmc, wild":
         assert stats["diverging"].all()
+    elif variant.startswith("sg"):
+        assert not stats["diverging"].any()
     else:
         assert 0 < float(stats["accepted"].mean()) < 1
     assert_same_run(first, second)
@@ -165,9 +183,9 @@ def test_the_same_where_gradients_are_made_in_one_compiled_function(monkeypatch,
     assert_same_run(first, second)
 
 
-@pytest.mark.parametrize("variant", ["joint", "hmc"])
+@pytest.mark.parametrize("variant", ["joint", "hmc", "sgld, poisson", "sgnht, poisson"])
 def test_the_number_of_records_does_not_show_under_add_remove(variant, monkeypatch, caplog):
-    kwargs = {"clip_logp": 2.0, "step_size": 0.3, "neighbours": "add_remove"} | VARIANTS[variant]
+    kwargs = settings_of(variant) | {"neighbours": "add_remove"}
     transcript = []
     with monkeypatch.context() as patch:
         first = watch(logistic(*one_data_set()), recorder(transcript), patch, caplog, **kwargs)

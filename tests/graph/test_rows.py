@@ -71,5 +71,5 @@ def test_nothing_has_the_records_length():
 
 
 def test_operations_without_a_rule_are_named():
-    with pytest.raises(NotAdditiveError, match="CumOp|Cumulative|no rule|Convolve|Roll|Sort"):
+    with pytest.raises(NotAdditiveError, match="Join"):
         on_rows([(pt.roll(x, 1), 0)], {x: pt.constant(np.zeros(2))}, np.zeros(2, int))

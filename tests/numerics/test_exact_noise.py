@@ -43,7 +43,7 @@ def probabilities(monkeypatch):
         place[0] += 1
         return np.uint64(script[place[0] - 1])
 
-    monkeypatch.setattr(exact_noise, "_below", choose)
+    monkeypatch.setattr(exact_noise, "below", choose)
     for name in ("_exp_minus", "_laplace", "_kept"):
         monkeypatch.setattr(exact_noise, name, getattr(exact_noise, name).py_func)
 
@@ -96,7 +96,7 @@ def test_uniform_integers_come_in_whole_rounds(number):
     for word in {0, first - 1, first, first + 1, number - 1, number, 2**64 - 1} - {-1, 2**64}:
         words, place = np.array([word, 2**64 - 1], dtype=np.uint64), np.zeros(3, dtype=np.int64)
         used = word if word >= first else 2**64 - 1
-        assert exact_noise._below(np.uint64(number), words, place) == used % number
+        assert exact_noise.below(np.uint64(number), words, place) == used % number
         assert place[0] == (1 if word >= first else 2)
 
 

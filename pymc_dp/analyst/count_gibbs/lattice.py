@@ -78,9 +78,7 @@ class Lattice:
                     break
         return counts if np.array_equal(self.totals @ counts, target) else None
 
-    def _solved(
-        self, near: Vector, target: Vector, low: Vector, high: Vector
-    ) -> Vector | None:
+    def _solved(self, near: Vector, target: Vector, low: Vector, high: Vector) -> Vector | None:
         """Solve for whole numbers, as close as the sum of differences can be."""
         size = near.size
         eye = sparse.eye_array(size)

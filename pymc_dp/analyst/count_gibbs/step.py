@@ -32,6 +32,10 @@ from pymc_dp.types import Vector
 __all__ = ["CountGibbs"]
 
 
+#: acceptance that NUTS is tuned to: over parameters, and over parameters and cells
+PARAMETER_ACCEPT, JOINT_ACCEPT = 0.8, 0.65
+
+
 @dataclass_state
 class CountGibbsState(StepMethodState):
     """What a chain carries on besides its point."""
@@ -65,8 +69,9 @@ class CountGibbs(ProgressHooks, BlockedStep):
         they depend on.
     model : Model, optional
         Defaults to the model in context.
-    target_accept : float
-        Of NUTS.
+    target_accept : float, optional
+        Of NUTS. By default 0.8, and 0.65 where cells are among its coordinates: the density then
+        has steps, and kinks where the noise has, and shorter steps gain less than they cost.
     rng : RandomGenerator, optional
         Source of randomness outside ``pm.sample``, which seeds each chain itself.
     initial_point : dict, optional
@@ -109,7 +114,7 @@ class CountGibbs(ProgressHooks, BlockedStep):
         vars: Sequence[TensorVariable] | None = None,
         *,
         model: pm.Model | None = None,
-        target_accept: float = 0.8,
+        target_accept: float | None = None,
         rng: RandomGenerator = None,
         initial_point: PointType | None = None,
         compile_kwargs: dict[str, Any] | None = None,
@@ -168,7 +173,8 @@ class CountGibbs(ProgressHooks, BlockedStep):
         step_size, doublings = tuning.step.step_size, tuning.doublings
         q, report = self.engine.move(self.rng, theta, given, counts, tuning, self.carried)
         if tuning.active:
-            tuning.learn(q, float(report[ACCEPT]), self.target_accept)
+            default = JOINT_ACCEPT if q.size > theta.size else PARAMETER_ACCEPT
+            tuning.learn(q, float(report[ACCEPT]), self.target_accept or default)
         new = layout.point_of(point, theta, _NO_TABLE)
         start = 0
         for name, shape in zip(self.cells, self.shapes, strict=True):

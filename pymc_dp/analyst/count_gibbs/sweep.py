@@ -182,7 +182,10 @@ def _sweep(rng, arrays, laws, counts, statistic, times, rate):  # type: ignore[n
                 accepted += attempt(
                     rng, arrays, laws, counts, statistic, change, cells, units, 1, i, rate
                 )
-            first, stop = arrays.group_starts[arrays.group[i]], arrays.group_starts[arrays.group[i] + 1]
+            first, stop = (
+                arrays.group_starts[arrays.group[i]],
+                arrays.group_starts[arrays.group[i] + 1],
+            )
             j = i
             if rng.random() < 0.5:  # any cell that exact totals do not tell from this one
                 j = arrays.members[first + int(rng.random() * (stop - first))]

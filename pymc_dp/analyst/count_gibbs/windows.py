@@ -182,7 +182,11 @@ def _arranged(
                 steps = np.exp(change) / (count[:-1] + 1)
             steps *= trials[i] - count[:-1] if trials[i] > 0 else 1.0
             peak = int(np.argmax(log_p[here]))
-            header[i, PEAK], header[i, ABOVE], header[i, BELOW] = count[peak], sizes[i] - 1 - peak, peak
+            header[i, PEAK], header[i, ABOVE], header[i, BELOW] = (
+                count[peak],
+                sizes[i] - 1 - peak,
+                peak,
+            )
             header[i, UNIMODAL] = np.all(np.isfinite(change)) and np.all(np.diff(change) < 1e-9)
             sides[0].append(steps[peak:])
             sides[1].append(1 / steps[:peak][::-1])

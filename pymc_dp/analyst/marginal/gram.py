@@ -26,6 +26,7 @@ from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.variable import TensorVariable
 from scipy.special import multigammaln
 
+from pymc_dp.analyst.marginal.strategy import AuxiliaryRV
 from pymc_dp.analyst.regression.normal_x.wishart import (
     GramTransform,
     ones_first,
@@ -44,7 +45,7 @@ from pymc_dp.types import Array
 __all__ = ["MarginalGramRV"]
 
 
-class MarginalGramRV(SymbolicRandomVariable):
+class MarginalGramRV(AuxiliaryRV, SymbolicRandomVariable):
     """Gram matrices (J, p, p) of holders whose rows have one normal law, which is integrated out.
 
     Inputs: numbers of rows (J,); mean (d,) and covariance (d, d) of the coordinates that samplers
@@ -76,7 +77,12 @@ class MarginalGramRV(SymbolicRandomVariable):
         root = R @ A
         S = pt.specify_shape(ones_last(root @ root.mT, first), (len(n), p, p))
         signature = "[rng],(j),(d),(d,d)->[rng],(j,p,p)"
-        options = {"prior": prior, "nu": nu, "first": first, "extended_signature": signature}
+        options: dict[str, Any] = {
+            "prior": prior,
+            "nu": nu,
+            "first": first,
+            "extended_signature": signature,
+        }
         op = cls(inner, [rng, S], **options)
         return op.make_node(pytensor.shared(np.random.default_rng()), *given).outputs[1]
 
@@ -95,7 +101,8 @@ def _rows_law(rng: Any, prior: Array, nu: float, first: int) -> tuple[Any, Any, 
     centre, weight, scale = _split(prior, first)
     d = len(scale)
     rng, A = bartlett_graph(rng, pt.as_tensor(float(nu)), d, ())
-    factor = solve_triangular(A, np.linalg.cholesky(scale).T, lower=True, b_ndim=2)
+    upper = pt.as_tensor(np.linalg.cholesky(scale).T)
+    factor = solve_triangular(A, upper, lower=True, b_ndim=2)
     cov = factor.mT @ factor
     if not first:
         return rng, pt.as_tensor(centre), cov

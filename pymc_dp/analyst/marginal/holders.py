@@ -27,6 +27,7 @@ from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.marginal.gram import MarginalGramRV
+from pymc_dp.analyst.marginal.normal_release import MixingRV
 from pymc_dp.analyst.marginal.strategy import Integrated, MarginalRV, Replacement
 from pymc_dp.analyst.regression.normal_x.gram_tuning import pooled
 from pymc_dp.analyst.regression.normal_x.holder_model import HolderModel, holder_model
@@ -100,7 +101,7 @@ def holders_replacement(
     number = int(found.releases.z_laplace.sum())
     w: Any = pt.zeros((0,))
     if number:
-        w = latents[f"{z.name}_w"] = pm.Exponential.dist(0.5, shape=(number,))
+        w = latents[f"{z.name}_w"] = MixingRV.of(number)
     removed = [z, *([S, *rows] if rows else [])]
     names = tuple(str(rv.name) for rv in (z, *rows))
     told = Integrated("exact", names, int(found.releases.n.sum()), "normal given X'X")
@@ -121,7 +122,7 @@ def _releases(
     known: dict[Any, Any] = {found.S: inner[0], found.z: CrossProductRV.rv_op(*inner[:3])}
     drawn = []
     for release in old:
-        [statistic] = clone_replace([release.statistic], known, rebuild_strict=False)
+        statistic: Any = clone_replace(release.statistic, known, rebuild_strict=False)
         drawn.append(PrivatizedRV.rv_op(statistic, release.mechanism))
     generators = [var for var in graph_inputs(drawn) if isinstance(var, SharedVariable)]
     updates = collect_default_updates(drawn, inputs=inner, must_be_shared=False)

@@ -10,6 +10,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.marginal.counts import Counts
 from pymc_dp.analyst.marginal.exact import Exact
+from pymc_dp.analyst.marginal.expanded import Expanded
 from pymc_dp.analyst.marginal.normal import Normal
 from pymc_dp.analyst.marginal.rebuild import rebuilt
 from pymc_dp.analyst.marginal.regression import integrated_statistics, regression_variables
@@ -27,7 +28,7 @@ from pymc_dp.graph.additivity import direct_inputs
 __all__ = ["STRATEGIES", "marginalize"]
 
 #: ways to integrate records out, the exact and cheap ones first
-STRATEGIES: list[Strategy] = [Exact(), Counts(), Normal()]
+STRATEGIES: list[Strategy] = [Exact(), Counts(), Normal(), Expanded()]
 
 
 def marginalize(
@@ -49,6 +50,9 @@ def marginalize(
     method : str, optional
         How; by default the first of these that applies, see :func:`~pymc_dp.explain` for which it
         was.
+
+        ``"exact"``: noise is on every record, and each record is summed or integrated out by
+        itself; nothing is approximated but by a quadrature whose error is told.
 
         ``"normal"``: the sums that were released are taken to be normal, with the mean and
         covariance that the model gives them; right to O(1/sqrt(n)).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,17 @@ from pymc_dp.analyst.marginal.kinks import kinks_of
 from pymc_dp.analyst.marginal.nodes import Table, TooManyNodesError, node_table
 from pymc_dp.analyst.marginal.piecewise import PiecewisePolynomials, piecewise_polynomials
 from pymc_dp.analyst.marginal.simulated import simulated_table
+from pymc_dp.analyst.marginal.size import UnknownSize
 from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.records import RecordBlock, length_of
-from pymc_dp.graph.additivity import Additive, PerRecord, direct_inputs, per_record_forms
+from pymc_dp.analyst.unknown_size import presences
+from pymc_dp.graph.additivity import (
+    Additive,
+    NotAdditiveError,
+    PerRecord,
+    direct_inputs,
+    per_record_forms,
+)
 from pymc_dp.graph.rows import distinct_rows, on_rows, without_shapes
 from pymc_dp.types import Variable
 
@@ -47,14 +55,28 @@ class Contributions:
     """What a record of a block adds to its totals, on rows that stand for kinds of records."""
 
     def __init__(self, model: pm.Model, block: RecordBlock) -> None:
-        self.model, self.block = model, block
+        self.model = model
         self.parameters = [rv for rv in model.basic_RVs if rv not in block.records]
         self.n = length_of(block.records[0])
+        #: the number of records, where it is not known
+        self.size: UnknownSize | None = None
+        for there in presences(block.contributions, model.basic_RVs):
+            self.size = UnknownSize(model, there)
+            contributions = self.size.all_there(block.contributions)
+            block = replace(block, contributions=contributions)
+        self.block = block
         self._tables: dict[int, Table] = {}
         outputs = [(contribution, 0) for contribution in block.contributions]
         outputs += [(p, 0) for rv in block.records for p in aligned_parameters(rv)]
         #: a record of every kind, and how many there are of it
-        self.index, self.counts = distinct_rows(outputs, block.records, self.n, self.parameters)
+        self.index, counts = distinct_rows(outputs, block.records, self.n, self.parameters)
+        self.counts: Variable = pt.constant(counts.astype(np.float64))
+        if self.size is not None:
+            if len(counts) > 1:
+                raise NotAdditiveError(
+                    f"records of unknown number {self.size.name!r} differ in public values"
+                )
+            self.counts = pt.stack([self.size.number])
 
     def closed_form(self) -> Moments | None:
         """Write moments in closed form: of piecewise polynomials of one normal variable."""
@@ -89,10 +111,9 @@ class Contributions:
         means = table.mean(columns)
         centred = columns - pt.repeat(means, len(table.index) // table.kinds, axis=0)
         d = columns.type.shape[1]
-        counts = pt.constant(self.counts.astype(np.float64))
-        totals = counts @ means
+        totals = self.counts @ means
         covariances = [
-            [counts @ table.mean(centred[:, i] * centred[:, j]) for j in range(i + 1)]
+            [self.counts @ table.mean(centred[:, i] * centred[:, j]) for j in range(i + 1)]
             for i in range(d)
         ]
         return Moments([totals[i] for i in range(d)], covariances)
@@ -121,7 +142,8 @@ class Contributions:
         """Write what is added to the sums over records, for every total: no records enter it."""
         result = []
         for total in self.block.totals:
-            constant = _constant(total, self.block.records, self.parameters).ravel()
+            constant = _constant(total, self.block.records, self.parameters)
+            constant = (self.size.in_number(constant) if self.size else constant).ravel()
             size = int(np.prod(total.type.shape))
             result += [constant[i].astype("float64") for i in range(size)]
         return result
@@ -130,8 +152,8 @@ class Contributions:
         """Sum a moment over all records, given that of one of each kind."""
         one = pt.as_tensor(np.float64(one) if isinstance(one, float) else one)
         if one.type.ndim == 0:
-            return np.float64(self.counts.sum()) * one
-        return (pt.constant(self.counts.astype(np.float64)) * one).sum()
+            return one * (np.float64(self.n) if self.size is None else self.size.number)
+        return (self.counts * one).sum()
 
 
 def _table(part: Variable, rows: int, total: Variable) -> Variable:

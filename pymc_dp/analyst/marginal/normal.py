@@ -105,12 +105,15 @@ class Normal:
     ) -> Replacement:
         block = contributions.block
         names = tuple(str(rv.name) for rv in block.records)
-        what = Integrated(self.name, names, contributions.n, f"sums are normal, moments {how}")
+        size = contributions.size
+        n = contributions.n if size is None else size.name
+        what = Integrated(self.name, names, n, f"sums are normal, moments {how}")
         constants = contributions.constants()
         means = [m + c for m, c in zip(moments.means, constants, strict=True)]
         chain = _Chain(block, Moments(means, moments.covariances), what)
         chain.finish(contributions, 2 * order, constants)
-        return Replacement(block.records, chain.releases, chain.latents)
+        before = {} if size is None else size.releases
+        return Replacement(block.records, before | chain.releases, chain.latents)
 
 
 def _quadrature_error(model: pm.Model, found: Replacement) -> float:
@@ -167,7 +170,7 @@ class _Chain:
         """Add the last release, which knows all that is known of the block."""
         table = contributions.table(order)
         columns = contributions.columns(table)[:, self.order]
-        counts = pt.constant(contributions.counts.astype(np.float64))
+        counts = contributions.counts
         added = pt.stack([constants[i] for i in self.order])
         mean, covariance = self.joint
         self._add(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pymc as pm
+import pytensor.tensor as pt
 from pymc.model.fgraph import fgraph_from_model, model_from_fgraph
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
@@ -41,10 +42,18 @@ def rebuilt(model: pm.Model, replacements: Sequence[Replacement]) -> pm.Model:
             if new not in fresh:  # outputs of one operation stay outputs of one
                 kin = [var for var in replacement.releases.values() if var.owner is new.owner]
                 fresh.update(zip(kin, graph_replace(kin, moved, strict=False), strict=True))
-            place = memo[old]
+            place, now = memo[old], fresh[new]
             _, value = place.owner.inputs
-            moved[new] = place.owner.op(fresh[new], value)
-            graph.replace(place, moved[new], import_missing=True)
+            if now.dtype == value.dtype:
+                moved[new] = place.owner.op(now, value)
+                graph.replace(place, moved[new], import_missing=True)
+            else:  # a discrete variable that is continuous now; others go on seeing integers
+                moved[new] = _free(str(old.name), now)
+                graph.remove_output(graph.outputs.index(place))
+                graph.add_output(moved[new], import_missing=True)
+                whole = pt.round(moved[new]).astype(place.dtype)
+                if place in graph.variables:
+                    graph.replace(place, whole, import_missing=True)
     _remove(graph, {memo[var] for replacement in replacements for var in replacement.removed})
     result = model_from_fgraph(graph, mutate_fgraph=True)
     for rv, value in initial_values.items():

@@ -20,7 +20,7 @@ from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.marginal.holders import holders_replacement
-from pymc_dp.analyst.marginal.normal_release import NormalReleaseRV
+from pymc_dp.analyst.marginal.normal_release import MixingRV, NormalReleaseRV
 from pymc_dp.analyst.marginal.strategy import Integrated, Replacement
 from pymc_dp.analyst.regression.conjugate_priors import constant
 from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import (
@@ -118,7 +118,7 @@ def _statistics_replacement(model: pm.Model, s: TensorVariable) -> Replacement:
             continue
         # the last number's noise is summed in closed form, the others' given their variances
         mixed = size - 1 if release is found[-1] else size
-        latents[f"{release.name}_w"] = w = pm.Exponential.dist(0.5, shape=(mixed,))
+        latents[f"{release.name}_w"] = w = MixingRV.of(mixed)
         variances.append(noise[:mixed] ** 2 * w)
         if mixed < size:
             variances.append(pt.zeros(1))

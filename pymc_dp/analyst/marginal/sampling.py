@@ -18,7 +18,7 @@ from pymc_dp.analyst.marginal.accuracy import NormalError, normal_error
 from pymc_dp.analyst.marginal.counts import MANY_RECORDS, Counts, is_cheaper
 from pymc_dp.analyst.marginal.marginalize import STRATEGIES, marginalize
 from pymc_dp.analyst.marginal.start import find_mode, scattered_start
-from pymc_dp.analyst.marginal.strategy import auxiliary_variables
+from pymc_dp.analyst.marginal.strategy import auxiliary_variables, integrated_out
 from pymc_dp.analyst.records import RecordBlock, length_of, record_blocks, record_variables
 from pymc_dp.graph.additivity import direct_inputs
 
@@ -103,7 +103,8 @@ def sample_marginal(draws: int, model: pm.Model, **kwargs: Any) -> Any:
 
 def _start(model: pm.Model, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Arguments by which ``pm.sample`` starts every chain near the mode, and nowhere else."""
-    mode = find_mode(model)
+    steep = any(told.method == "normal" for told in integrated_out(model).values())
+    mode = find_mode(model) if steep else None
     if mode is None:
         return {}
     sampler = kwargs.get("nuts_sampler")

@@ -7,8 +7,8 @@ that what error there is does not jump. Finite variables are still summed over, 
 The error is stated as everywhere: a second set of points, of another scrambling, is compared with
 the first at the posterior.
 
-Normal variables move with their parameters. Others stay at quantiles that follow the parameters, and
-their densities carry the gradient.
+Normal variables move with their parameters. Others stay at quantiles that follow the parameters,
+and their densities carry the gradient.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["simulated_table", "standard_points"]
 
 
 def standard_points(number: int, dimensions: int, seed: int) -> Matrix:
-    """Standard normal points: symmetric, with exactly the unit covariance.
+    """Draw standard normal points: symmetric, with exactly the unit covariance.
 
     Examples
     --------

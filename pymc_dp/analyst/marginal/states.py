@@ -74,9 +74,7 @@ class JointStates:
     columns: dict[Any, list[int]]
 
     @classmethod
-    def of(
-        cls, records: list[Any], parameters: list[Any], index: NDArray[np.int64]
-    ) -> JointStates:
+    def of(cls, records: list[Any], parameters: list[Any], index: NDArray[np.int64]) -> JointStates:
         """List the states of records with finitely many values."""
         columns = {rv: list(range(_columns(rv))) for rv in records}
         sides = _sides(columns)

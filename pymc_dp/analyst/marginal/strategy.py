@@ -72,6 +72,8 @@ class Integrated:
     how: str
 
     def __str__(self) -> str:
+        if not self.records:
+            return f"{self.n}: {self.how}"
         return f"{', '.join(self.records)} (n = {self.n}) by method {self.method!r}: {self.how}"
 
 

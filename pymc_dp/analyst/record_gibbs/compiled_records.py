@@ -10,7 +10,6 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
-from pymc.blocking import PointType
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import explicit_graph_inputs, graph_inputs
@@ -26,6 +25,8 @@ from pymc_dp.analyst.record_gibbs.swaps import Swaps
 from pymc_dp.analyst.record_gibbs.sweep import make_sweep
 from pymc_dp.analyst.records import RecordBlock, length_of
 from pymc_dp.compat import jit_function, replace_rvs_by_values
+from pymc_dp.graph.additivity import NotAdditiveError
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.layout import PointLayout
 from pymc_dp.numerics.compiled import density_key, graph_key
 from pymc_dp.numerics.rounds import Part, Place
@@ -65,9 +66,9 @@ class CompiledRecords:
         # the current records: everything is replaced by its value
         totals = pt.concatenate([t.ravel().astype("float64") for t in [*block.totals, pt.zeros(0)]])
         evaluated = model.replace_rvs_by_values([*per_record, totals])
-        self.evaluate = layout.compiled(
-            [theta, others, table], layout.on_arrays([g.astype("float64") for g in evaluated])
-        )
+        evaluated = layout.on_arrays([g.astype("float64") for g in evaluated])
+        self.evaluate = layout.compiled([theta, others, table], evaluated)
+        _check_contributions(layout, self.where, block.names, [rng, *drawn], evaluated)
         released: list[Any] = [model.rvs_to_values[release.rv] for release in block.releases]
         self.released = layout.compiled([others], layout.on_arrays(released), mode="FAST_COMPILE")
         #: whether a release is itself a variable that other steps move
@@ -132,23 +133,35 @@ class CompiledRecords:
         ]
         return np.concatenate([np.zeros(0), *released]).astype(np.float64)
 
-    def deviation(self, point: PointType, rng: np.random.Generator) -> float:
-        """How far the contributions are from explaining a move of one record, relative to it.
 
-        Moves a record in the middle of the table to a proposal and compares the change of the
-        statistics, computed in full, with the change of that record's contribution.
-        """
-        pack = self.layout
-        theta, given, table = pack.theta_of(point), pack.given_of(point), pack.table_of(point)
-        contributions, _, before = self.evaluate(theta, given, table)
-        drawn, proposed, _ = self.propose(rng, theta, given)
-        i = len(proposed) // 2
-        first, last, _ = self.where
-        table[first:last, i] = drawn[:, i]
-        change = self.evaluate(theta, given, table)[2] - before
-        expected = proposed[i] - contributions[i]
-        size = np.abs(before).max(initial=0) + np.abs(proposed[i]).max(initial=0) + 1
-        return float(np.abs(change - expected).max(initial=0) / size)
+def _check_contributions(
+    layout: PointLayout, where: tuple[int, int, int], names: str, drawn: Any, evaluated: Any
+) -> None:
+    """Guard against a rule for an operation that does not hold.
+
+    Moves a record in the middle of the table to a proposal and compares the change of the
+    statistics, computed in full, with the change of that record's contribution. All of it in
+    Python: numba would compile these graphs once more for the way in.
+    """
+    rng, *graphs = drawn
+    inputs = [layout.theta, layout.given, layout.table]
+    propose = layout.compiled(inputs[:2], graphs, rng, mode=ONCE)
+    evaluate = layout.compiled(inputs, evaluated, mode=ONCE)
+    theta, given, table = layout.start()
+    contributions, _, before = evaluate(theta, given, table)
+    new, proposed, _ = propose(np.random.default_rng(0), theta, given)
+    i = len(proposed) // 2
+    first, last, _ = where
+    table[first:last, i] = new[:, i]
+    change = evaluate(theta, given, table)[2] - before
+    expected = proposed[i] - contributions[i]
+    size = np.abs(before).max(initial=0) + np.abs(proposed[i]).max(initial=0) + 1
+    if np.abs(change - expected).max(initial=0) > 1e-6 * size:  # far above rounding
+        raise NotAdditiveError(
+            f"Moving one record of {names} changes the released statistic by something else than "
+            "that record's contribution. Please report this model; step=pm.NUTS() samples it "
+            "where all latent variables are continuous."
+        )
 
 
 def check_records(model: pm.Model, block: RecordBlock) -> None:

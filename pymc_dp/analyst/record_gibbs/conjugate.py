@@ -32,6 +32,7 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_dp.analyst.record_gibbs.places import arbitrary_points
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.layout import PointLayout
 from pymc_dp.graph.support import has_whole_support
 
@@ -129,18 +130,21 @@ def conjugate_family(
     slope = pt.grad(total, x, disconnected_inputs="ignore")
     inputs = [layout.theta, layout.given, layout.table]
     [slope] = layout.on_arrays(model.replace_rvs_by_values([slope]), keep=[x])
-    gradient = layout.compiled([x, *inputs], [slope])
-    functions: tuple[Any, ...] = (gradient,)
-    if transform is not None:
-        forward = transform.forward(natural, *rv.owner.inputs).ravel()
-        [forward] = layout.on_arrays(model.replace_rvs_by_values([forward]), keep=[x])
-        functions = (gradient, layout.compiled([x, *inputs[:2]], [forward]))
+    # looked at in Python: numba would compile it again for the way in
+    gradient = layout.compiled([x, *inputs], [slope], mode=ONCE)
     places = arbitrary_points(model, point) if places is None else places
     arrays = [[p.theta_of(at), p.given_of(at), p.table_of(at)] for p in [layout] for at in places]
     for family in possible_families(rv):
         if all(has_form(family, gradient, tuple(shape), given) for given in arrays):
-            return family, functions
-    return None
+            break
+    else:
+        return None
+    functions = [layout.compiled([x, *inputs], [slope])]
+    if transform is not None:
+        forward = transform.forward(natural, *rv.owner.inputs).ravel()
+        [forward] = layout.on_arrays(model.replace_rvs_by_values([forward]), keep=[x])
+        functions.append(layout.compiled([x, *inputs[:2]], [forward]))
+    return family, tuple(functions)
 
 
 def possible_families(rv: Any) -> tuple[str, ...]:

@@ -113,7 +113,7 @@ class ParameterUpdate:
         found = conjugate_family(model, rv, uses, layout, point)
         if found is not None:
             family, functions = found
-            return cls(family, functions, (start, stop), tuple(int(n) for n in rv.shape.eval()))
+            return cls(family, functions, (start, stop), concrete_shape(rv))
         logp = layout.on_arrays([model.logp(vars=[rv, *uses])])
         density = layout.compiled([layout.theta, layout.given, layout.table], logp)
         return cls(None, (density,), (start, stop), (stop - start,))

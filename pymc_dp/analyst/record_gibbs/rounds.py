@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -18,7 +17,7 @@ from pymc_dp.analyst.record_gibbs.compiled_records import CompiledRecords
 from pymc_dp.analyst.record_gibbs.interweave import Interweaving, interweaving_plan
 from pymc_dp.analyst.record_gibbs.parameters import ParameterUpdate
 from pymc_dp.analyst.records import RecordBlock
-from pymc_dp.compat import DataClassState, NumbaPerformanceWarning, dataclass_state
+from pymc_dp.compat import DataClassState, dataclass_state
 from pymc_dp.graph.layout import PointLayout
 from pymc_dp.numerics.compiled import joined_key
 from pymc_dp.numerics.rounds import Arrays, Part, Place, make_rounds
@@ -120,9 +119,7 @@ class Rounds:
         entries = int(np.prod(self.layout.table.type.shape))
         self._most_at_once = int(np.clip(MOST_ENTRIES // max(entries, 1), 1, MOST_DRAWS))
         self.forget()
-        with warnings.catch_warnings():  # advice on code that PyTensor wrote
-            warnings.simplefilter("ignore", NumbaPerformanceWarning)
-            self.step(point, np.random.default_rng(), self.start_tuning(), False, 0)  # compiles
+        self.step(point, np.random.default_rng(), self.start_tuning(), False, 0)  # compiles
         self.forget()
 
     @cached_property

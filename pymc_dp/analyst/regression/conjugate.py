@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from arviz_base import from_dict
 from numpy.typing import ArrayLike
 from scipy.linalg import lapack
 
@@ -173,7 +172,14 @@ def conjugate_posterior(
         raise ValueError("The precision of the prior is not positive definite.")
     xtx, xty, yty = layout.unpack(nearest_valid(statistics, n, layout), n)
     coef, sigma2 = prior.updated(xtx, xty, yty, n).draw(np.random.default_rng(random_seed), draws)
-    return from_dict({"posterior": {"coef": coef[None], "sigma2": sigma2[None]}})
+    return posterior_tree({"coef": coef[None], "sigma2": sigma2[None]})
+
+
+def posterior_tree(draws: dict[str, Array]) -> Any:
+    """Put draws, of shape (chain, draw, ...), into a tree as ``pm.sample`` returns."""
+    from arviz_base import from_dict  # a fifth of the time that importing this package takes
+
+    return from_dict({"posterior": draws})
 
 
 def nearest_valid(statistics: ArrayLike, n: float, layout: StatisticsLayout) -> Array:

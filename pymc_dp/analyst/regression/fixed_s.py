@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from arviz_base import from_dict
 from numpy.typing import ArrayLike
 
-from pymc_dp.analyst.regression.conjugate import nearest_valid
+from pymc_dp.analyst.regression.conjugate import nearest_valid, posterior_tree
 from pymc_dp.analyst.regression.normal_x.gram import Rows, z_terms
 from pymc_dp.analyst.regression.normal_x.iteration import fixed_gram_chain
 from pymc_dp.holder.regression_release import RegressionRelease
@@ -222,6 +221,6 @@ def _normal(mean: ArrayLike, cov: ArrayLike, p: int) -> tuple[Array, Array]:
 
 
 def _tree(posterior: dict[str, Array], **attributes: Any) -> Any:
-    tree = from_dict({"posterior": posterior})
+    tree = posterior_tree(posterior)
     tree.posterior.attrs |= {"approximation": NOTE, **attributes}
     return tree

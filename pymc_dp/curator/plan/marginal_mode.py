@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import scipy
 from scipy.linalg import cho_factor, cho_solve, qr
-from scipy.optimize import minimize
 
 from pymc_dp.curator.plan.scoring import SimulatedScores
 from pymc_dp.types import Matrix, Vector
@@ -59,7 +59,9 @@ def marginal_mode(
         return theta, 0.0
     with np.errstate(all="ignore"):
         before, _ = search(theta[search.u])
-        found = minimize(search, theta[search.u], jac=True, method="BFGS", options={"gtol": 1e-3})
+        found = scipy.optimize.minimize(
+            search, theta[search.u], jac=True, method="BFGS", options={"gtol": 1e-3}
+        )
         after, _ = search(found.x)
         change = scores.distance(search.theta, theta)
     if after <= before and np.isfinite(search.theta).all() and change < _MOST_CHANGE:

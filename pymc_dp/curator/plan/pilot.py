@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
-from scipy.optimize import minimize
+import scipy
 
 from pymc_dp.accounting.budget import PrivacyBudget, record_weight
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
@@ -136,10 +136,37 @@ def pilot(
     """
     if not 0 < share < 1:
         raise ValueError(f"share must lie in (0, 1), so that a chain can be paid, not {share!r}.")
-    if n_gradients != int(n_gradients) or n_gradients < 1:
-        raise ValueError(f"n_gradients must be a whole number >= 1, not {n_gradients!r}.")
     model = pm.modelcontext(model)
     records = RecordModel(model, independent_records=independent_records, public_data=public_data)
+    simulator = Simulator(simulate, model, records, public_number(n, records, budget))
+    return explore(
+        budget, simulator, model, records, share=share, n_gradients=n_gradients, start=start
+    )[0]
+
+
+class PilotLook(NamedTuple):
+    """A noised sum of scores that a pilot paid for, clipped to ``CLIPPED * bound``."""
+
+    theta: Vector
+    basis: Matrix
+    bound: float
+    sigma: float
+    value: Vector
+
+
+def explore(
+    budget: PrivacyBudget,
+    simulator: Simulator,
+    model: pm.Model,
+    records: RecordModel,
+    *,
+    share: float,
+    n_gradients: int = 10,
+    start: dict[str, Any] | None = None,
+) -> tuple[Pilot, list[PilotLook]]:
+    """Do what :func:`pilot` does, and give what was looked at too."""
+    if n_gradients != int(n_gradients) or n_gradients < 1:
+        raise ValueError(f"n_gradients must be a whole number >= 1, not {n_gradients!r}.")
     # compiled before anything is paid for, since that may fail
     gradients, log_prior = records.gradients, records.log_prior
     prior_gradient = records.prior_gradient
@@ -147,8 +174,6 @@ def pilot(
     if budget.neighbours == "add_remove":
         refuse_number_of_records(model, records.likelihood)
     curated_models.setdefault(model, {})[budget.ledger] = budget
-    n = _public_number(n, records, budget)
-    simulator = Simulator(simulate, model, records, n)
     theta = records.space.start if start is None else records.space.flatten(start)
     scores = simulator.scores(theta)
     whole = budget.gaussian_queries(1, share).noise_multiplier * record_weight(budget.neighbours)
@@ -159,11 +184,15 @@ def pilot(
     door = budget.open(queries, "pilot")
     records.likelihood.load()
     taken: list[_Taken] = []
+    looks: list[PilotLook] = []
     for look in range(n_gradients):
         step = scores.step(door.noise(look))
         total = partial(_clipped_total, gradients, theta, scores.basis, step.bound)
         levels = door.release(total, GRADIENT_LEVELS, look)
-        move = step.move(step.bound / GRADIENT_LEVELS * np.array(levels, dtype=float))
+        value = step.bound / GRADIENT_LEVELS * np.array(levels, dtype=float)
+        sigma = door.noise(look) * step.bound
+        looks.append(PilotLook(theta, scores.basis, step.bound, sigma, value))
+        move = step.move(value)
         curvature = _relative_curvature(taken[-1], theta, move, step, scores) if taken else 1.0
         short = move / curvature / max(1.0, scores.log_ratio(move / curvature))
         end, there = simulator.reach(theta, _with_prior(records, theta, scores.basis, short))
@@ -172,7 +201,7 @@ def pilot(
     place, error = _averaged(taken[n_gradients // 2 :], scores)
     place, change = marginal_mode(place, scores, log_prior, prior_gradient)
     point = records.space.unflatten(place, model.initial_point())
-    return Pilot(point, math.hypot(error, change), simulator(place))
+    return Pilot(point, math.hypot(error, change), simulator(place)), looks
 
 
 class _Taken(NamedTuple):
@@ -252,11 +281,12 @@ def _with_prior(records: RecordModel, theta: Vector, basis: Matrix, move: Vector
         return value, off - basis.T @ records.prior_gradient(place)
 
     with np.errstate(all="ignore"):
-        found = minimize(surprise, move, jac=True, method="BFGS").x
+        found = scipy.optimize.minimize(surprise, move, jac=True, method="BFGS").x
     return theta + basis @ (found if np.isfinite(found).all() else move)
 
 
-def _public_number(n: int | None, records: RecordModel, budget: PrivacyBudget) -> int:
+def public_number(n: int | None, records: RecordModel, budget: PrivacyBudget) -> int:
+    """Tell how many records the simulated ones stand for, which must be public."""
     if n is None and budget.neighbours == "add_remove":
         raise ValueError('The number of records is not public under "add_remove": write n=.')
     n = records.likelihood.n_records if n is None else n

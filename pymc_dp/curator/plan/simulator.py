@@ -38,7 +38,7 @@ class Simulator:
         n: int,
     ) -> None:
         self._simulate, self._model = simulate, model
-        self._records, self._n = records, n
+        self._records, self.n = records, n
         self._names = [str(rv.name) for rv in model.free_RVs]
         theta, values = records.space.on_vector(model.replace_rvs_by_values(model.free_RVs))
         self._values = pm.compile([theta], values)
@@ -63,7 +63,7 @@ class Simulator:
 
     def scores(self, theta: Vector) -> SimulatedScores:
         """Scores of records simulated at a place."""
-        scores = SimulatedScores(self(theta), theta, self._n)
+        scores = SimulatedScores(self(theta), theta, self.n)
         if scores.records.likelihood.has_records_of(self._records.likelihood):
             raise ValueError(
                 "simulate= puts records of the confidential model in its own: simulate covariates "

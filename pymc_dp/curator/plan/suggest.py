@@ -1,17 +1,18 @@
 """Settings for curators' steps: from public information, or asked of the data for a fee."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pymc as pm
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import gammaincinv, ndtr
+from scipy.special import expit, gammaincinv, ndtr
 
 from pymc_dp.accounting.budget import PrivacyBudget, record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
 from pymc_dp.accounting.levels import LEVELS
+from pymc_dp.curator.forecast import tell_if_few
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.penalty_kernels import clipped_count
 from pymc_dp.curator.plan.clipping import Move, choose_bound
@@ -21,10 +22,15 @@ from pymc_dp.types import Neighbours
 
 _NORMAL_99 = 2.576  # 99% of normal values lie within this many standard deviations
 _MOST_CLIPPED = 0.01  # fraction of log-ratios
+_BARKER_MOVE = 0.4  # length of a move, in posterior standard deviations
+Acceptance = Literal["penalty", "barker"]
 
 
 class Suggestion(NamedTuple):
-    """Settings for :class:`~pymc_dp.DPPenalty`; ``draws`` is for each chain."""
+    """Settings for :class:`~pymc_dp.DPPenalty` or :class:`~pymc_dp.DPBarker`.
+
+    ``draws`` is for each chain.
+    """
 
     clip_logp: float
     step_size: float
@@ -43,6 +49,7 @@ def suggest(
     neighbours: Neighbours = "substitute",
     prior_sd: float = 1.0,
     synthetic: pm.Model | None = None,
+    acceptance: Acceptance = "penalty",
 ) -> Suggestion:
     """Propose clip bound, step size and number of draws without looking at the confidential data.
 
@@ -63,6 +70,8 @@ def suggest(
         The same model with simulated or public records observed, however many. It is read freely:
         never pass the confidential data here. Records of the model in context, or of one that a
         curator's step was made for, are recognised and refused.
+    acceptance : {"penalty", "barker"}
+        The acceptance test, of :class:`~pymc_dp.DPPenalty` or :class:`~pymc_dp.DPBarker`.
 
     Returns
     -------
@@ -80,7 +89,9 @@ def suggest(
     ``(2 b D)^2 K / (2 mu)`` and are accepted with probability about
     ``2 Phi(-D sqrt(1/s^2 + 2 b^2 K / mu) / 2)``. The distance travelled grows with K but levels
     off; K is chosen where four fifths of the limit are reached. Effective draws follow from the
-    mean square of accepted moves, as for an autoregression.
+    mean square of accepted moves, as for an autoregression. Barker's test takes noise of a standard
+    deviation of 1 at the most: moves are 0.4 s long there (shorter ones, and more of them, gain
+    little), and K is as large as leaves all but one in a hundred below that.
 
     Examples
     --------
@@ -90,15 +101,23 @@ def suggest(
     (2644, 2.13)
     """
     root_mu = np.sqrt(2 * gaussian_mu(epsilon, delta)) / record_weight(neighbours)
+    if acceptance not in get_args(Acceptance):
+        raise ValueError(f"acceptance must be one of {get_args(Acceptance)}, not {acceptance!r}.")
+    settings = _settings if acceptance == "penalty" else _barker_settings
     if synthetic is None:
-        return _settings(_NORMAL_99 / prior_sd, 1 / prior_sd, n, dim, chains, root_mu)
+        return _told(settings(_NORMAL_99 / prior_sd, 1 / prior_sd, n, dim, chains, root_mu))
     refuse_confidential([synthetic])
     slopes = _slopes(synthetic)
     slope = float(np.sqrt(np.mean(np.square(slopes))))
     moves = [Move(each, 1 / (slope * np.sqrt(n)), n / each.size) for each in slopes]
-    noise_variance = 1 / _settings(slope, slope, n, dim, chains, root_mu).effective_draws
+    noise_variance = 1 / settings(slope, slope, n, dim, chains, root_mu).effective_draws
     bound, _ = choose_bound(moves, 1.0, noise_variance, _MOST_CLIPPED)
-    return _settings(bound, slope, n, dim, chains, root_mu)
+    return _told(settings(bound, slope, n, dim, chains, root_mu))
+
+
+def _told(found: Suggestion) -> Suggestion:
+    tell_if_few(found.effective_draws, "suggest")
+    return found
 
 
 def _settings(
@@ -125,11 +144,36 @@ def _settings(
     )
 
 
+def _barker_settings(
+    clip_logp: float, slope: float, n: int, dim: int, chains: int, root_mu: float
+) -> Suggestion:
+    """As :func:`_settings`, with noise of no more than Barker's test can use."""
+    scale = 1 / (slope * np.sqrt(n))
+    length = _BARKER_MOVE * scale
+    squares = 2 * gammaincinv(dim / 2, (np.arange(1000) + 0.5) / 1000) / dim
+    longest = np.sqrt(squares[990])
+    # noise of the longest moves is all that the test can use
+    draws = max(1, int((root_mu / (clip_logp * length * longest)) ** 2 / chains))
+    rng = np.random.default_rng(0)
+    change = _BARKER_MOVE * np.sqrt(squares)
+    gain = -(change**2) / 2 + change * rng.normal(size=squares.size)
+    moved = _BARKER_MOVE**2 / 2 * np.mean(squares * expit(gain)) / dim
+    return Suggestion(
+        clip_logp=float(clip_logp),
+        step_size=float(length / np.sqrt(dim)),
+        draws=draws,
+        noise_sd=float(1 / longest),
+        effective_draws=float(draws * chains * moved / (2 - moved)),
+    )
+
+
 def _slopes(model: pm.Model) -> list[NDArray[np.float64]]:
     """Tell records' log-likelihood changes by length of move, for small moves."""
     records = RecordModel(model, confidential=False)
     likelihood, log_prior = records.likelihood, records.log_prior
-    theta = minimize(lambda t: -likelihood(t).sum() - log_prior(t), records.space.start).x
+    theta = scipy.optimize.minimize(
+        lambda t: -likelihood(t).sum() - log_prior(t), records.space.start
+    ).x
     rng = np.random.default_rng(0)
     here, changes = likelihood(theta), []
     for _ in range(20):

@@ -11,6 +11,7 @@ import pymc as pm
 from pymc_dp.accounting.budget import record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
 from pymc_dp.accounting.levels import LEVELS
+from pymc_dp.curator.forecast import tell_if_few
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.hmc_iteration import hmc_iteration, move_length
 from pymc_dp.curator.penalty_kernels import NoisyRatio, clipped_total, ratio_bound
@@ -116,7 +117,9 @@ def suggest_hmc(
     with np.errstate(all="ignore"):  # trajectories that diverge
         targets = [SyntheticPosterior(model, n, start, rng) for model in models]
         trial = _Trial(targets, public, math.sqrt(2 * gaussian_mu(epsilon, delta)), neighbours)
-        return trial.searched(chains)
+        found = trial.searched(chains)
+    tell_if_few(found.effective_draws, "suggest_hmc")
+    return found
 
 
 def _plain_model(dim: int, prior_sd: float) -> pm.Model:

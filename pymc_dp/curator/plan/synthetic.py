@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+import scipy
 from pytensor.graph.replace import clone_replace
-from scipy.optimize import minimize
 
 from pymc_dp.compat import models_in_context
 from pymc_dp.curator.confidential import shared_records
-from pymc_dp.curator.likelihood import rebuilt, records_of
+from pymc_dp.curator.likelihood import records_of
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.steps.base import curated_models, read_freely
+from pymc_dp.graph.rewrites import rebuilt
 from pymc_dp.numerics.nuts_tuning import run_nuts
 from pymc_dp.types import Matrix, Vector
 
@@ -81,7 +82,7 @@ class SyntheticPosterior:
             value, gradient = density(theta, records)
             return -float(value), -gradient
 
-        found = minimize(surprise, start, jac=True, method="BFGS")
+        found = scipy.optimize.minimize(surprise, start, jac=True, method="BFGS")
         return run_nuts(
             density,
             found.x,

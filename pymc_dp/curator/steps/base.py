@@ -16,10 +16,12 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.accounting.allowance import Allowance, PrivacySpent
 from pymc_dp.accounting.budget import PrivacyBudget, spent_together
+from pymc_dp.accounting.composition import FIXED_SIZES, GaussianQueries, Sampling
 from pymc_dp.accounting.door import Door, closed
 from pymc_dp.accounting.errors import ConfidentialDataWarning, PrivacyError
 from pymc_dp.compat import ProgressHooks
 from pymc_dp.curator.confidential import lengths_of_records, shared_records
+from pymc_dp.curator.forecast import tell_if_few
 from pymc_dp.curator.likelihood import SHAPE_ERRORS, RecordLikelihood, is_public, records_of
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.types import Vector
@@ -61,10 +63,13 @@ class CuratorStep(ProgressHooks, BlockedStep):
         model: pm.Model | None,
         rng: RandomGenerator,
         batch_size: int | None = None,
+        batch_fraction: float | None = None,
         independent_records: bool = False,
         public_data: Sequence[str] = (),
         compile_kwargs: dict[str, Any] | None = None,
     ) -> None:
+        if batch_size is not None and allowance.neighbours != "substitute":
+            raise ValueError(FIXED_SIZES)
         model = pm.modelcontext(model)
         if vars is None:
             vars = model.value_vars
@@ -83,7 +88,9 @@ class CuratorStep(ProgressHooks, BlockedStep):
         )
         self.space, self.likelihood = self.records.space, self.records.likelihood
         self.log_prior = self.records.log_prior
-        self.fraction = _batch_fraction(self.records, batch_size)
+        #: a record's chance to be in a batch, and how these are drawn
+        self.fraction = _batch_fraction(self.records, batch_size, batch_fraction)
+        self.sampling: Sampling = "fixed" if batch_fraction is None else "poisson"
         self.batch_size = batch_size
         refuse_confidential_starts(model, model.rvs_to_initial_values)
         if allowance.neighbours == "add_remove":
@@ -96,7 +103,7 @@ class CuratorStep(ProgressHooks, BlockedStep):
         self._left_at: bytes | None = None
         self._door: Door | None = None
         if not allowance.simulation:
-            _refuse_read_freely(self.likelihood)
+            refuse_read_freely(self.likelihood)
         budgets = curated_models.setdefault(model, {})
         if allowance.budget is not None and not allowance.simulation:
             budgets[allowance.budget.ledger] = allowance.budget
@@ -112,9 +119,16 @@ class CuratorStep(ProgressHooks, BlockedStep):
                 "run it by pymc_dp.sample, which checks all steps of a run."
             )
         super().setup_chain(rng, tune, draws)
+        # no chain has more effective draws than iterations
+        tell_if_few(self.allowance.chains * (tune + draws), type(self).__name__)
         self._left_at = None
         self._door = self.allowance.open(
-            tune + draws, self.rng, self.fraction, self.gradients_per_iteration
+            tune + draws,
+            self.rng,
+            self.fraction,
+            self.gradients_per_iteration,
+            self.sampling,
+            self._check_noise,
         )
         self.likelihood.load()
         self._forget()
@@ -123,6 +137,9 @@ class CuratorStep(ProgressHooks, BlockedStep):
     def door(self) -> Door:
         """The way out for numbers computed from the data, open in a chain that claimed."""
         return self._door if self._door is not None else closed()
+
+    def _check_noise(self, looks: Sequence[GaussianQueries]) -> None:
+        """Refuse, before it is claimed, noise that this step can do nothing with."""
 
     def _forget(self) -> None:
         """Drop what was computed from the data."""
@@ -193,7 +210,7 @@ def refuse_confidential_starts(model: pm.Model, starts: Mapping[Any, Any]) -> No
             )
 
 
-def _refuse_read_freely(likelihood: RecordLikelihood) -> None:
+def refuse_read_freely(likelihood: RecordLikelihood) -> None:
     """Refuse records that settings were computed from: these are not public then."""
     for other in read_freely:
         if shared_records(likelihood.data, likelihood.axes, *records_of(other)):
@@ -234,14 +251,25 @@ def refuse_number_of_records(model: pm.Model, likelihood: RecordLikelihood) -> N
             )
 
 
-def _batch_fraction(records: RecordModel, batch_size: int | None) -> float:
-    if batch_size is None:
+def _batch_fraction(
+    records: RecordModel, batch_size: int | None, batch_fraction: float | None
+) -> float:
+    """Check how batches are asked for, and that the model's likelihood can be taken apart."""
+    if batch_size is None and batch_fraction is None:
         return 1.0
     likelihood, start = records.likelihood, records.space.start
     n = likelihood.n_records
-    if batch_size != int(batch_size) or not 2 <= batch_size < n:
+    if batch_size is not None and batch_fraction is not None:
+        raise ValueError(
+            "Write batch_size= for batches of a fixed size or batch_fraction= for Poisson ones, "
+            "not both."
+        )
+    if batch_fraction is not None and not 0 < batch_fraction < 1:
+        raise ValueError(f"batch_fraction must lie in (0, 1), not {batch_fraction!r}.")
+    if batch_size is not None and (batch_size != int(batch_size) or not 2 <= batch_size < n):
         raise ValueError(f"batch_size must be from 2 to below the {n} records, not {batch_size!r}.")
-    index = np.arange(0, n, max(1, n // batch_size))[:batch_size]
+    fraction = batch_size / n if batch_size is not None else float(batch_fraction or 0)
+    index = np.arange(0, n, max(1, round(1 / fraction)))[:1000]
     try:
         same = np.allclose(likelihood.batch(start, index), likelihood(start)[index], equal_nan=True)
     except SHAPE_ERRORS:
@@ -249,9 +277,9 @@ def _batch_fraction(records: RecordModel, batch_size: int | None) -> float:
     if not same:
         raise ValueError(
             "The likelihood of some records cannot be computed without the others: write the model "
-            "without fixed lengths (shape=, size=) of the records, or leave batch_size out."
+            "without fixed lengths (shape=, size=) of the records, or leave batches out."
         )
-    return batch_size / n
+    return fraction
 
 
 def flat_steps(step: Any) -> list[Any]:

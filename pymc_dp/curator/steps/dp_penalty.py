@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pymc as pm
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from pymc.blocking import PointType, StatsType
 from pymc.step_methods.compound import Competence, StepMethodState
 from pymc.util import RandomGenerator
@@ -21,7 +21,6 @@ from pymc_dp.curator.penalty_kernels import (
     log_acceptance,
 )
 from pymc_dp.curator.steps.penalty import PenaltyStep
-from pymc_dp.numerics.entropy import system_generator
 from pymc_dp.types import Neighbours, Vector
 
 Proposal = Literal["joint", "component", "guided"]
@@ -131,6 +130,7 @@ class DPPenalty(PenaltyStep):
         proposal: Proposal = "joint",
         tempering: float = 1.0,
         batch_size: int | None = None,
+        batch_fraction: float | None = None,
         independent_records: bool = False,
         public_data: Sequence[str] = (),
         simulation: bool = False,
@@ -141,6 +141,11 @@ class DPPenalty(PenaltyStep):
         initial_point: PointType | None = None,
         blocked: bool = True,
     ) -> None:
+        if batch_fraction is not None and type(self) is DPPenalty:
+            raise TypeError(
+                "DPPenalty corrects for batches of a fixed size: write batch_size=, or use "
+                "DPBarker."
+            )
         if proposal not in get_args(Proposal):
             raise ValueError(f"proposal must be one of {get_args(Proposal)}, not {proposal!r}.")
         allowance = Allowance(
@@ -153,8 +158,6 @@ class DPPenalty(PenaltyStep):
             simulation=simulation,
             noise_multiplier=noise_multiplier,
         )
-        if batch_size is not None and allowance.neighbours != "substitute":
-            raise ValueError('batch_size reveals the number of records: neighbours="substitute".')
         super().__init__(
             vars,
             allowance,
@@ -165,6 +168,7 @@ class DPPenalty(PenaltyStep):
             independent_records=independent_records,
             public_data=public_data,
             batch_size=batch_size,
+            batch_fraction=batch_fraction,
             compile_kwargs=compile_kwargs,
         )
         self.proposal = proposal
@@ -182,13 +186,8 @@ class DPPenalty(PenaltyStep):
         theta = self._arrive(point)
         proposal, coordinate = self._propose(theta, self.rng)
         before, after = self._prior_here(theta), float(self.log_prior(proposal))
-        length = self.move_length(theta, proposal)
-        if self.batch_size is None:
-            noisy = self._noisy_log_ratio(theta, proposal, length)
-        else:
-            noisy = self._batch_log_ratio(theta, proposal, self.bound(length))
-        log_accept = log_acceptance(noisy.log_ratio, after - before, noisy.sd, noisy.tempering)
-        accepted = bool(-self.rng.standard_exponential() < log_accept)
+        noisy = self._look(theta, proposal, self.move_length(theta, proposal))
+        accepted = self._accepts(noisy, after - before)
         if accepted:
             theta = proposal
             self._moved(theta, after)
@@ -202,6 +201,16 @@ class DPPenalty(PenaltyStep):
             "noise_sd": noisy.sd,
         }
         return self._leave(theta, point), [stats]
+
+    def _look(self, theta: Vector, proposal: Vector, length: float) -> NoisyRatio:
+        """Noised log-likelihood ratio of all records, or what a batch says of it."""
+        if self.fraction < 1:
+            return self._batch_log_ratio(theta, proposal, self.bound(length))
+        return self._noisy_log_ratio(theta, proposal, length)
+
+    def _accepts(self, noisy: NoisyRatio, log_prior_ratio: float) -> bool:
+        gain = log_acceptance(noisy.log_ratio, log_prior_ratio, noisy.sd, noisy.tempering)
+        return bool(-self.rng.standard_exponential() < gain)
 
     def propose(self, theta: Vector, rng: np.random.Generator) -> Vector:
         """Propose a move, which does not depend on the data."""
@@ -232,15 +241,12 @@ class DPPenalty(PenaltyStep):
         sensitivity = batch_sensitivity(size, bound, n, self.tempering)
         part = sensitivity / self.door.record_weight
 
-        def look() -> list[int]:
-            # which records are used must stay as secret as the noise
-            chance = self.door.generator or system_generator()
-            index = chance.choice(n, size, replace=False, shuffle=False)
+        def look(index: NDArray[np.int64]) -> list[int]:
             new, old = self.likelihood.batch(proposal, index), self.likelihood.batch(theta, index)
             query = batch_query(new, old, bound, n, self.tempering)
             return [round(query.value / part * LEVELS)]
 
-        (level,) = self.door.release(look, LEVELS)
+        (level,) = self.door.release_batch(look, LEVELS, n)
         return NoisyRatio(level / LEVELS * part, self.door.noise() * part, 1.0)
 
     def _move_by_prior(self, theta: Vector) -> Vector:

@@ -65,7 +65,9 @@ def test_sweeps_keep_the_exact_distribution(sweep, name):
     """Tables drawn exactly follow the same law after a sweep; chi-square, false alarms 1e-5."""
     matrix, totals, most = SWEEPS[name]
     rng, size = np.random.default_rng(5), matrix.shape[1]
-    laws = np.array([rng.normal(size=size), np.full(size, -1.0), np.full(size, -1.0), np.zeros(size)])
+    laws = np.array(
+        [rng.normal(size=size), np.full(size, -1.0), np.full(size, -1.0), np.zeros(size)]
+    )
     released, noise = rng.integers(0, 6, len(matrix)).astype(float), np.full(len(matrix), 1.5)
     tables = np.array(list(itertools.product(range(most + 1), repeat=size)), dtype=float)
     start = np.zeros(size)
@@ -130,7 +132,8 @@ def test_multinomial_with_sums():
     for i in range(3):
         a, b = tables[:, i] + prior[i], n - tables[:, i] + prior.sum() - prior[i]
         assert_same_distribution(
-            values(posterior, "p")[..., i], lambda x, a=a, b=b: stats.beta.cdf(x[..., None], a, b) @ weights
+            values(posterior, "p")[..., i],
+            lambda x, a=a, b=b: stats.beta.cdf(x[..., None], a, b) @ weights,
         )
         mean = weights @ tables[:, i]
         sd = (weights @ (tables[:, i] - mean) ** 2) ** 0.5

@@ -43,7 +43,7 @@ def log_weights(i, terms, trials):
     if terms["beta"][i] >= 0:
         rest = gammaln(trials[i] - k + terms["beta"][i])
         law += rest - gammaln(trials[i] + terms["beta"][i])
-    seen = [log_noise(np.full(k.size, r), k) for r in np.flatnonzero(CELLS == i)]
+    seen = [log_noise(np.full(k.size, r), k) for r in np.flatnonzero(np.equal(CELLS, i))]
     return k, law + sum(seen)
 
 
@@ -114,7 +114,10 @@ def test_laws_far_from_the_release():
     for shift in (-40.0, 3.0, 40.0):
         far = {**terms, "phi": terms["phi"] + shift}
         total, slope = compiled(whole, far["phi"])
-        first, last = found.header[:, 0] - found.header[:, 4], found.header[:, 0] + found.header[:, 2]
+        first, last = (
+            found.header[:, 0] - found.header[:, 4],
+            found.header[:, 0] + found.header[:, 2],
+        )
         for i in range(SIZE):
             k, log_p = log_weights(i, far, trials)
             inside = (k >= first[i]) & (k <= last[i])

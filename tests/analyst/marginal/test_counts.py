@@ -48,9 +48,16 @@ def with_zeros(n=4):
     with pm.Model() as model:
         r = pm.Beta("r", 1, 1)
         u = pm.DiscreteUniform("u", 1, 3, shape=n)
-        shares = pt.stack([pt.stack([r, 1 - r, 0.0 * r]), pt.stack([r / 2, 0.5 + 0 * r, (1 - r) / 2])])
+        shares = pt.stack(
+            [pt.stack([r, 1 - r, 0.0 * r]), pt.stack([r / 2, 0.5 + 0 * r, (1 - r) / 2])]
+        )
         v = pm.Categorical("v", shares[pt.eq(u, 2).astype("int64")], shape=n)
-        pmdp.Privatized("sums", pt.stack([u.sum(), (u * v).sum()]), pmdp.DiscreteLaplace(scale=1), observed=[8, 5])
+        pmdp.Privatized(
+            "sums",
+            pt.stack([u.sum(), (u * v).sum()]),
+            pmdp.DiscreteLaplace(scale=1),
+            observed=[8, 5],
+        )
     return model
 
 

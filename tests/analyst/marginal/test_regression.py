@@ -188,3 +188,21 @@ def test_same_posterior_as_normal_x(noise):
             draws, other.mean(), other.std(),
             mean_error=other.std() / np.sqrt(size), sd_error=other.std() / np.sqrt(2 * size),
         )  # fmt: skip
+
+
+def test_the_number_of_records_may_be_latent():
+    with pm.Model() as model:
+        n = pm.TruncatedNormal("n", 100, 20, lower=2)
+        pm.Normal("count", n, 5, observed=93.0)
+        sigma2 = pm.InverseGamma("sigma2", 20, 0.5)
+        theta = pm.Normal("theta", 0, 1, shape=2)
+        x = pmdp.regression.NormalMoments(0.0, 0.02)
+        s = pmdp.RegressionStatistics("s", n=n, coef=theta, sigma2=sigma2, x_moments=x)
+        pmdp.Privatized("z", s, pmdp.Gaussian(sigma=5), observed=RELEASED)
+    small = pmdp.marginalize(model)
+    known = pmdp.marginalize(one_holder(pmdp.Gaussian(sigma=5), n=97))
+    at = {"sigma2_log__": np.array(-3.0), "theta": np.array([0.3, 0.1])}
+    expected = known.compile_logp(vars=[known["z"]], mode=ONCE)(at)
+    at["n_interval__"] = np.log(np.array(97.0 - 2))
+    found = small.compile_logp(vars=[small["z"]], mode=ONCE)(at)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)

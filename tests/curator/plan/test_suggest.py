@@ -175,3 +175,24 @@ def test_clip_fraction_of_hmc():
         step = pmdp.DPHMC(budget=budget, share=0.5, inverse_mass=0.01, **settings)
     found = pmdp.clip_fraction(step, budget, share=0.25, random_seed=1)
     assert found.fraction == pytest.approx(0.25, abs=6 * found.sd)
+
+
+class TestFewDraws:
+    """Said before anything is spent, by public numbers alone."""
+
+    def test_by_a_forecast(self, caplog):
+        with caplog.at_level("WARNING", logger="pymc_dp"):
+            pmdp.suggest(1.0, 1e-6, n=2000, dim=2)
+        assert "score_release" in caplog.text
+        caplog.clear()
+        with caplog.at_level("WARNING", logger="pymc_dp"):
+            pmdp.suggest(4.0, 1e-6, n=1_000_000, dim=2)
+        assert not caplog.text
+
+    def test_by_the_number_of_iterations(self, caplog):
+        with pm.Model():
+            pm.Normal("y", pm.Normal("mu", 0, 1), 1, observed=np.zeros(20))
+            step = pmdp.DPPenalty(epsilon=1, delta=1e-6, chains=2, clip_logp=3, step_size=0.5)
+        with caplog.at_level("WARNING", logger="pymc_dp"):
+            step.setup_chain(np.random.default_rng(1), 10, 30)
+        assert "DPPenalty: this budget buys about 80" in caplog.text

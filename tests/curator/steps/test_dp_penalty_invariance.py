@@ -36,9 +36,9 @@ class Problem:
                 pm.Normal("g", b[0], 1)
             pm.Normal("y", X @ b, 1, observed=y)
 
-    def draws(self, steps, thin, seed, **kwargs):
+    def draws(self, steps, thin, seed, cls=pmdp.DPPenalty, **kwargs):
         with self.model:
-            step = pmdp.DPPenalty(simulation=True, chains=1, clip_logp=20.0, **kwargs)
+            step = cls(simulation=True, chains=1, **{"clip_logp": 20.0} | kwargs)
         step.setup_chain(np.random.default_rng(seed), 0, steps)
         point = self.model.initial_point()
         kept = []

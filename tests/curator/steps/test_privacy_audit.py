@@ -202,3 +202,53 @@ def audited_pilot(neighbours, factor):
 def test_not_more_than_claimed_is_learned_from_a_pilot(neighbours):
     assert audited_pilot(neighbours, 1.0) <= EPSILON
     assert audited_pilot(neighbours, 0.5) > EPSILON
+
+
+# --- random batches: what a look at one tells, and what it costs ---------------------------------
+
+BATCHES = {
+    # one look: the record itself, what it is replaced by, and all the others
+    "poisson, substitute": ("poisson", "substitute", 1, -1, 0),
+    "poisson, add_remove": ("poisson", "add_remove", 1, None, 0),
+    "fixed, substitute": ("fixed", "substitute", 1, -1, -1),
+}
+
+
+def attack_batches(record, others, query, neighbours):
+    """Scores of many looks at batches, with the operating system's noise and batches."""
+    parts = np.array([others] * 9 + ([] if record is None else [record])) * LEVELS
+    door = Door([replace(query, iterations=HMC_RUNS)], record_weight(neighbours))
+
+    def look(batch):
+        return [int(parts[batch].sum())]
+
+    return np.array([door.release_batch(look, LEVELS, parts.size)[0] for _ in range(HMC_RUNS)])
+
+
+def audited_batches(case, factor):
+    sampling, neighbours, record, other, others = BATCHES[case]
+    budget = pmdp.PrivacyBudget(EPSILON, DELTA, neighbours=neighbours)
+    query = budget.gaussian_queries(1, fraction=0.5, sampling=sampling)
+    query = replace(query, noise_multiplier=factor * query.noise_multiplier)
+    pair = (attack_batches(one, others, query, neighbours) for one in (record, other))
+    return epsilon_lower_bound(*pair)
+
+
+@pytest.mark.parametrize("case", BATCHES)
+def test_not_more_than_claimed_is_learned_from_a_batch(case):
+    assert 0.2 * EPSILON < audited_batches(case, 1.0) <= EPSILON
+
+
+@pytest.mark.parametrize("case", BATCHES)
+def test_too_little_noise_on_batches_is_found(case):
+    assert audited_batches(case, 0.5) > EPSILON
+
+
+def test_a_look_at_all_records_is_not_sold_as_one_at_a_batch():
+    budget = pmdp.PrivacyBudget(EPSILON, DELTA)
+    door = budget.open(budget.gaussian_queries(2, fraction=0.1), "batches")
+    with pytest.raises(pmdp.PrivacyError, match="price of a random batch"):
+        door.release(lambda: [1], LEVELS)
+    sizes = []
+    door.release_batch(lambda batch: sizes.append(batch.size) or [1], LEVELS, 50)
+    assert sizes == [5]

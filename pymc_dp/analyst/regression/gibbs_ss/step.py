@@ -26,6 +26,7 @@ from pymc_dp.analyst.regression.gibbs_ss.parameter_nuts import ParameterNUTS
 from pymc_dp.analyst.release import by_name, releases
 from pymc_dp.compat import dataclass_state
 from pymc_dp.graph.intervals import ONCE
+from pymc_dp.numerics.compiled import compiling
 from pymc_dp.types import Array
 
 __all__ = ["GibbsSS"]
@@ -150,30 +151,42 @@ class GibbsSS(BlockedStep):
         if invalid not in ("redraw", "project"):
             raise ValueError(f'invalid must be "redraw" or "project", not {invalid!r}.')
         self.mode, self.invalid = mode, invalid
-        self.latents = self.plan(vars, model, compile_kwargs or {})
         statistics, parameters = _resolve(vars, model)
         self.vars = [model.rvs_to_values[rv] for rv in [*statistics, *parameters]]
-        self.rng = get_random_generator(rng)
         self.tune = True
-        self.conjugate = (
-            ConjugateUpdates(model, self.latents, parameters, compile_kwargs)
-            if mode == "paper"
-            else None
-        )
-        by_nuts = self.conjugate.others if self.conjugate else parameters
-        self.nuts = (
-            ParameterNUTS(
+        point = model.initial_point() if initial_point is None else initial_point
+        with compiling(f"GibbsSS for {', '.join(str(var.name) for var in self.vars)}"):
+            self._compile(model, parameters, target_accept, point, compile_kwargs or {})
+            self.rng = np.random.default_rng(0)
+            self.step(point)
+        self.rng = get_random_generator(rng)
+        self.variances = [latent.first_variances() for latent in self.latents]
+
+    def _compile(
+        self,
+        model: pm.Model,
+        parameters: list[TensorVariable],
+        target_accept: float,
+        point: PointType,
+        compile_kwargs: dict[str, Any],
+    ) -> None:
+        """Compile the moves of statistics and of parameters."""
+        self.latents = self.plan(self.vars, model, compile_kwargs)
+        self.conjugate, by_nuts = None, parameters
+        if self.mode == "paper":
+            self.conjugate = ConjugateUpdates(model, self.latents, parameters, compile_kwargs)
+            by_nuts = self.conjugate.others
+        self.nuts = None
+        if by_nuts:
+            self.nuts = ParameterNUTS(
                 model,
                 by_nuts,
                 self.latents,
-                collapsed=mode == "coherent",
+                collapsed=self.mode == "coherent",
                 target_accept=target_accept,
-                initial_point=initial_point,
+                initial_point=point,
                 compile_kwargs=compile_kwargs,
             )
-            if by_nuts
-            else None
-        )
         self.variances = [latent.first_variances() for latent in self.latents]
 
     @staticmethod

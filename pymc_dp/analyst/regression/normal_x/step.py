@@ -25,6 +25,8 @@ from pymc_dp.analyst.regression.normal_x.holder_model import (
 )
 from pymc_dp.analyst.regression.normal_x.iteration import State, iterate
 from pymc_dp.compat import ProgressHooks, dataclass_state
+from pymc_dp.graph.short_product import with_short_products
+from pymc_dp.numerics.compiled import compiling
 
 __all__ = ["NormalX"]
 
@@ -130,7 +132,11 @@ class NormalX(ProgressHooks, BlockedStep):
         self.releases, self.priors, self.sources = found.releases, found.priors, found.sources
         self.rng = get_random_generator(rng)
         self.tuning = GramTuning.start(self.releases, self.priors, 0)
-        self._compile(model, found, compile_kwargs or {})
+        with compiling(f"NormalX for {', '.join(str(var.name) for var in self.vars)}"):
+            self._compile(model, found, compile_kwargs or {})
+            held, self.rng = self.rng, np.random.default_rng(0)
+            self.step(model.initial_point() if initial_point is None else initial_point)
+            self.rng = held
 
     @staticmethod
     def plan(vars: Sequence[TensorVariable] | None, model: pm.Model) -> HolderModel:
@@ -139,11 +145,12 @@ class NormalX(ProgressHooks, BlockedStep):
 
     def _compile(self, model: pm.Model, found: HolderModel, compile_kwargs: dict[str, Any]) -> None:
         """Compile the way from a point to the state, and back to the values of what was moved."""
+        options = {**compile_kwargs, "mode": with_short_products(compile_kwargs.get("mode"))}
         parameters = found.parameters
         outputs = model.replace_rvs_by_values([found.S, found.z, *parameters.values()])
         inputs = [v for v in explicit_graph_inputs(outputs) if v in model.value_vars]
         self.inputs = [str(v.name) for v in inputs]
-        self.read = pm_compile(inputs, outputs, random_seed=False, **compile_kwargs)
+        self.read = pm_compile(inputs, outputs, random_seed=False, **options)
         self.read.trust_input = True
 
         natural = {name: var.type(name) for name, var in parameters.items()}
@@ -169,7 +176,7 @@ class NormalX(ProgressHooks, BlockedStep):
             values,
             random_seed=False,
             on_unused_input="ignore",
-            **compile_kwargs,
+            **options,
         )
         self.write.trust_input = True
 

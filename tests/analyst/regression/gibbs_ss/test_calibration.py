@@ -178,7 +178,7 @@ def test_linear_combination_with_laplace_noise_is_exact(noise):
         laplace_release_posterior(released, 8, weights, N, M2, M4, (1.5, 3, 2), SLOPES, VARIANCES)
     )
     model = small_model(noise(scale=8), released, statistic=lambda s: (s * weights).sum())
-    posterior = draw(model, draws=3000, tune=500)
+    posterior = draw(model, draws=6000, tune=500)
     assert_same_distribution(values(posterior, "slope")[..., 0], lambda x: exact.cdf("slope", x))
     assert_same_distribution(values(posterior, "sigma2"), lambda x: exact.cdf("sigma2", x))
 

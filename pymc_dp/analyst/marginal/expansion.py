@@ -1,0 +1,256 @@
+r"""Sums over records of many dimensions by their normal law, with moments from simulated records.
+
+A record with ten covariates has no grid. Here records are simulated at a centre :math:`c` of the
+parameters, near the posterior's mode, and reweighted from there: with :math:`\psi` what a record
+adds, L its log-density and :math:`w = \exp(L(\phi) - L(c))`, the mean is
+:math:`m(\phi) = E_c[w \psi]`, of which the first two derivatives at the centre are
+
+.. math:: D = E_c[\psi s^T], \qquad H = E_c[\psi (s s^T + \nabla s)], \qquad s = \nabla L(c).
+
+Sums are then :math:`N(n (m + D \delta + \delta^T H \delta / 2), n V)`, V at the centre. An error of
+m moves a sum by n times that, against a spread of :math:`\sqrt n`, so m needs most records:
+:math:`m = E[\psi - B s]` for every B, since s has mean zero, and B is chosen by regression. A
+variable of few values that no other record variable depends on is not drawn but summed over: what a
+record adds to a score then has mean zero given its covariates, exactly, where the score was taken
+and was held by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.vartypes import continuous_types
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import random_generator_type
+from pytensor.tensor.type import TensorType
+
+from pymc_dp.analyst.records import RecordBlock, batch_ndim, length_of
+from pymc_dp.analyst.score.bounding import scores
+from pymc_dp.analyst.score.graph import constrained
+from pymc_dp.graph.additivity import direct_inputs
+from pymc_dp.graph.intervals import ONCE
+from pymc_dp.graph.rewrites import rebuilt, without_checks
+from pymc_dp.graph.support import small_support
+from pymc_dp.graph.vector import VectorLayout
+from pymc_dp.types import Matrix, Variable, Vector
+
+__all__ = ["Expansion", "SimulatedRecords", "parameter_layout", "why_not_simulated"]
+
+_ROWS = 50_000  # simulated at a time
+_STEP = 1e-3  # of an unconstrained parameter, for second derivatives
+
+
+class Expansion(NamedTuple):
+    """Mean and covariance of what a record adds, around a centre.
+
+    Attributes
+    ----------
+    centre : ndarray
+        Unconstrained parameters.
+    mean, slope, curvature : ndarray
+        Of the mean at the centre: (d,), (d, p) and (d, p, p).
+    covariance : ndarray
+        At the centre.
+    error : float
+        Standard error of a sum's mean by simulation, in the sum's standard deviations.
+    """
+
+    centre: Vector
+    mean: Vector
+    slope: Matrix
+    curvature: NDArray[np.float64]
+    covariance: Matrix
+    error: float
+
+    def at(self, delta: Any) -> Any:
+        """Mean of what a record adds, away from the centre; numbers or graphs."""
+        return self.mean + self.slope @ delta + 0.5 * (self.curvature @ delta) @ delta
+
+
+def parameter_layout(model: pm.Model, records: Sequence[Variable]) -> VectorLayout:
+    """Unconstrained values of all variables that are no records."""
+    point = model.initial_point()
+    values = [str(model.rvs_to_values[rv].name) for rv in model.free_RVs if rv not in records]
+    return VectorLayout({name: np.shape(point[name]) for name in values})
+
+
+class SimulatedRecords:
+    """Records of a block, drawn at given parameters, with what they add and their densities.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        With the records latent.
+    block : RecordBlock
+        The records.
+
+    """
+
+    def __init__(self, model: pm.Model, block: RecordBlock) -> None:
+        self.n, self.layout = length_of(block.records[0]), parameter_layout(model, block.records)
+        last = block.records[-1]
+        self._support = small_support(last)
+        self._drawn = [rv for rv in block.records if self._support is None or rv is not last]
+        theta = pt.dvector("theta")
+        swap = constrained(model, self.layout, theta)
+        slots = {rv: rv.type.clone(shape=(None, *rv.type.shape[1:]))() for rv in block.records}
+        density: Any = sum(_density(rv, slots, swap) for rv in block.records)
+        added = [
+            rebuilt(each, slots).reshape((slots[last].shape[0], -1)) for each in block.contributions
+        ]
+        #: with public values, such as covariates, every record is its own kind
+        self.public = any(_has_rows(leaf, self.n) for leaf in ancestors([density, *added]))
+        self.rows = self.n if self.public else min(_ROWS, max(self.n, 1000))
+        self._draw = self._compiled_draw(theta, swap)
+        inputs = [slots[rv] for rv in block.records]
+        slopes = scores(density, theta, pt.eye(self.layout.size))
+        self._density = pytensor.function(
+            [theta, *inputs], [density, slopes], mode="NUMBA", on_unused_input="ignore"
+        )
+        parts = pt.concatenate(added, axis=1).astype("float64")
+        # called a few times, and another one for every place of a score: not worth compiling
+        self._added = pytensor.function(inputs, parts, mode=ONCE, on_unused_input="ignore")
+
+    def _compiled_draw(self, theta: Variable, swap: dict[Variable, Variable]) -> Any:
+        drawn: dict[Variable, Variable] = {}
+        updates: dict[Any, Variable] = {}
+        for rv in self._drawn:
+            op = rv.owner.op
+            given = [rebuilt(each, swap | drawn) for each in op.dist_params(rv.owner)]
+            size = [self.rows, *rv.type.shape[1 : batch_ndim(rv)]]
+            rng = pytensor.shared(np.random.default_rng(20))
+            updates[rng], drawn[rv] = op.make_node(rng, size, *given).outputs
+        return pytensor.function(
+            [theta], list(drawn.values()), updates=updates, mode=ONCE, on_unused_input="ignore"
+        )
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing is drawn."""
+        return not self._drawn
+
+    def draw(self, centre: Vector) -> list[_Rows]:
+        """Draw records; one entry for every value of the variable that is summed over."""
+        drawn = self._draw(centre)
+        values = [None] if self._support is None else list(self._support)
+        found = []
+        for value in values:
+            last = [] if value is None else [np.full(self.rows, value)]
+            rows = [*drawn, *last]
+            density, slopes = self._density(centre, *rows)
+            slopes = np.broadcast_to(slopes, (centre.size, self.rows))
+            found.append(_Rows(rows, density, slopes, self._added(*rows), density))
+        if self._support is None:
+            return [rows._replace(weight=np.ones(self.rows)) for rows in found]
+        total = np.logaddexp.reduce([rows.density for rows in found], axis=0)
+        return [rows._replace(weight=np.exp(rows.density - total)) for rows in found]
+
+    def expand(self, centre: Vector, many: int) -> Expansion:
+        """Expand the moments of what a record adds around a centre.
+
+        Parameters
+        ----------
+        centre : ndarray
+            Unconstrained parameters.
+        many : int
+            How many times to simulate records, for the mean.
+        """
+        rows = self.draw(centre)
+        slope, covariance, information = self._first(rows, centre)
+        curvature = self._curvature(centre, rows)
+        controls = np.linalg.lstsq(information, slope.T, rcond=1e-10)[0]
+        means, squares = [], []
+        for i in range(1 if self.exact else many):
+            rows = self.draw(centre) if i else rows
+            left: Any = sum(
+                each.weight[:, None] * (each.added - each.slopes.T @ controls) for each in rows
+            )
+            means.append(left.mean(axis=0))
+            squares.append(left.var(axis=0))
+        spread = np.sqrt(np.mean(squares, axis=0) / (self.rows * len(means)))
+        scale = np.sqrt(np.maximum(np.diag(covariance), 1e-300) / self.n)
+        error = 0.0 if self.exact else float(np.max(spread / scale))
+        return Expansion(centre, np.mean(means, axis=0), slope, curvature, covariance, error)
+
+    def _first(self, rows: list[_Rows], centre: Vector) -> tuple[Matrix, Matrix, Matrix]:
+        """Slope of the mean, covariance, and information of a record."""
+        weighted = [each.weight[:, None] * each.added for each in rows]
+        slope: Any = sum(w.T @ each.slopes.T for w, each in zip(weighted, rows, strict=True))
+        second: Any = sum(w.T @ each.added for w, each in zip(weighted, rows, strict=True))
+        information: Any = sum((each.weight * each.slopes) @ each.slopes.T for each in rows)
+        mean: Any = sum(weighted)
+        if not self.public:
+            average = mean.mean(axis=0)
+            covariance = second / self.rows - np.outer(average, average)
+        elif self.exact:
+            covariance = (second - mean.T @ mean) / self.rows
+        else:  # half of the difference of two draws of each record, which has public values
+            again: Any = sum(each.weight[:, None] * each.added for each in self.draw(centre))
+            within = second - mean.T @ mean
+            covariance = (within + (mean - again).T @ (mean - again) / 2) / self.rows
+        return slope / self.rows, covariance, information / self.rows
+
+    def _curvature(self, centre: Vector, rows: list[_Rows]) -> NDArray[np.float64]:
+        """Second derivatives of the mean, by differences of first ones."""
+        d, p = rows[0].added.shape[1], centre.size
+        curvature = np.zeros((d, p, p))
+        for j in range(p):
+            for sign in (_STEP, -_STEP):
+                moved = centre + sign * (np.arange(p) == j)
+                for each in rows:
+                    density, slopes = self._density(moved, *each.values)
+                    ratio = each.weight * np.exp(density - each.density)
+                    slopes = np.broadcast_to(slopes, (p, self.rows))
+                    curvature[:, :, j] += (ratio[:, None] * each.added).T @ slopes.T / (2 * sign)
+        return 0.5 * (curvature + curvature.transpose(0, 2, 1)) / self.rows
+
+
+class _Rows(NamedTuple):
+    """Simulated records: their values, log-density with its gradient, and what they add."""
+
+    values: list[Any]
+    density: Vector
+    slopes: Matrix
+    added: Matrix
+    weight: Vector
+
+
+def why_not_simulated(model: pm.Model, block: RecordBlock) -> str | None:
+    """Say why records of a block cannot be simulated here; None where they can."""
+    for rv in model.free_RVs:
+        if rv not in block.records and rv.dtype not in continuous_types:
+            return f"{rv.name!r} is discrete."
+    for rv in block.records:
+        if not isinstance(rv.owner.op, RandomVariable):
+            return f"{rv.name!r} is of a distribution that cannot be resized."
+    for rv in direct_inputs(block.contributions, model.basic_RVs):
+        if rv not in block.records:
+            return f"what a record adds depends on {rv.name!r}."
+    return None
+
+
+def _density(
+    rv: Variable, slots: dict[Variable, Variable], swap: dict[Variable, Variable]
+) -> Variable:
+    """Log-density of a record variable's rows."""
+    op = rv.owner.op
+    given = [rebuilt(each, swap | slots) for each in op.dist_params(rv.owner)]
+    law = op.make_node(random_generator_type(), None, *given).outputs[1]
+    logp = without_checks(pm.logp(law, slots[rv], warn_rvs=False))
+    return logp.sum(axis=tuple(range(1, logp.type.ndim)))
+
+
+def _has_rows(leaf: Variable, n: int) -> bool:
+    if not isinstance(leaf, Constant | SharedVariable) or not isinstance(leaf.type, TensorType):
+        return False
+    value = leaf.data if isinstance(leaf, Constant) else leaf.get_value(borrow=True)
+    return bool(value.ndim) and n in value.shape and n > 1

@@ -1,0 +1,173 @@
+"""Unknown numbers of records in marginal models: n itself, continuous where that is honest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pymc.distributions import transforms
+from pymc.distributions.discrete import DiscreteUniformRV
+from pymc.distributions.distribution import support_point
+from pytensor.graph.replace import graph_replace
+from pytensor.tensor.random.basic import BinomialRV, GeometricRV, NegBinomialRV, PoissonRV
+from pytensor.tensor.random.type import random_generator_type
+
+from pymc_dp.analyst.marginal.convolved import gaussian_variance, laplace_scale
+from pymc_dp.analyst.marginal.normal_release import NormalReleaseRV
+from pymc_dp.analyst.marginal.strategy import Integrated
+from pymc_dp.analyst.privatized import concrete_shape
+from pymc_dp.analyst.release import Release, releases
+from pymc_dp.compat import (
+    SymbolicRandomVariable,
+    default_transform_rules,
+    logprob_rules,
+    support_point_rules,
+)
+from pymc_dp.graph.additivity import Additive, NotAdditiveError, direct_inputs, form_of
+from pymc_dp.graph.intervals import ONCE
+from pymc_dp.graph.rows import on_rows
+from pymc_dp.types import Variable
+
+__all__ = ["UnknownSize"]
+
+#: variance of the noise on a count from which on sums over n are as good as integrals
+_ENOUGH_NOISE = 0.5
+#: priors whose formulas hold between the integers
+_SMOOTH = (DiscreteUniformRV, PoissonRV, NegBinomialRV, BinomialRV, GeometricRV)
+
+
+class RelaxedSizeRV(SymbolicRandomVariable):
+    """A number of records, its prior's formula taken between the integers too."""
+
+    def __init__(self, *args: Any, prior: Any, **kwargs: Any) -> None:
+        self.prior = prior
+        super().__init__(*args, **kwargs)
+
+    @classmethod
+    def rv_op(cls, number: Any) -> Any:
+        """Make the continuous form of a discrete variable."""
+        op = number.owner.op
+        given = list(op.dist_params(number.owner))
+        inner = [random_generator_type(), *(parameter.type() for parameter in given)]
+        rng, drawn = op.make_node(inner[0], None, *inner[1:]).outputs
+        signature = ",".join(["[rng]", *("()" for _ in given)]) + "->[rng],()"
+        made = cls(inner, [rng, drawn.astype("float64")], prior=op, extended_signature=signature)
+        return made.make_node(pytensor.shared(np.random.default_rng()), *given).outputs[1]
+
+
+@logprob_rules.register(RelaxedSizeRV)
+def _logprob(op: RelaxedSizeRV, values: Sequence[Any], *inputs: Any, **kwargs: Any) -> Any:
+    rng, *parameters = inputs
+    return logprob_rules(op.prior, values, rng, None, *parameters)
+
+
+@support_point_rules.register(RelaxedSizeRV)
+def _support_point(op: RelaxedSizeRV, rv: Any, rng: Any, *parameters: Any) -> Any:
+    _, prior = op.prior.make_node(rng, None, *parameters).outputs
+    return support_point(prior).astype("float64")
+
+
+@default_transform_rules.register(RelaxedSizeRV)
+def _transform(op: RelaxedSizeRV, rv: Any) -> Any:
+    return transforms.log
+
+
+class UnknownSize:
+    """The number of records behind some releases, where it is a variable of the model.
+
+    Attributes
+    ----------
+    there : TensorVariable
+        Which rows of the table are records.
+    name : str
+        The number's name.
+    number : TensorVariable
+        How many there are, in the marginal model: the variable, or its continuous form.
+    releases : dict
+        What stands in place of the variable, and of releases of the number alone.
+    """
+
+    def __init__(self, model: pm.Model, there: Variable) -> None:
+        self.model, self.there = model, there
+        [discrete] = there.owner.inputs
+        self.name = str(discrete.name)
+        self.number: Variable = discrete.astype("float64")
+        self.releases: dict[Any, Any] = {}
+        own = [
+            release
+            for release in releases(model)
+            if set(direct_inputs([release.statistic], model.basic_RVs)) == {discrete}
+        ]
+        if isinstance(discrete.owner.op, _SMOOTH) and all(map(_noisy, own)):
+            self.number = RelaxedSizeRV.rv_op(discrete)
+            self.releases[discrete] = self.number
+            self.releases |= {release.rv: self._relaxed(release) for release in own}
+
+    def _relaxed(self, release: Release) -> Any:
+        """Make a release of a continuous number of records."""
+        noise = gaussian_variance(release.mechanism)
+        what = Integrated("normal", (), self.name, "taken for continuous where it is counted")
+        last = release.mechanism if noise is None else None
+        given = [self.in_number(release.statistic)], [[pt.constant(np.float64(noise or 0.0))]]
+        return NormalReleaseRV.rv_op(*given, (), release.mechanism.dtype, last, what)
+
+    def in_number(self, graph: Variable) -> Variable:
+        """Write a function of how many rows are there in terms of the number."""
+        form = form_of(graph, [self.there], self.model.basic_RVs)
+        if form is None:
+            return graph
+        if not isinstance(form, Additive):
+            raise ValueError(f"rows that are there are released by themselves, not {self.name!r}.")
+        one = {self.there: pt.ones(1, dtype=self.there.dtype)}
+        [each] = on_rows([(form.contributions, 0)], one, np.zeros(1, dtype=np.int64))
+        nobody = pt.zeros(concrete_shape(self.there), dtype=self.there.dtype)
+        [rest] = graph_replace([graph], {self.there: nobody}, strict=False)
+        return rest + self.number * each[0]
+
+    def all_there(self, graphs: Sequence[Variable]) -> list[Variable]:
+        """Write what records add for those that are there, and insist that others add nothing."""
+        shape, dtype = concrete_shape(self.there), self.there.dtype
+        none, every = (
+            graph_replace(list(graphs), {self.there: make(shape, dtype=dtype)}, strict=False)
+            for make in (pt.zeros, pt.ones)
+        )
+        for graph in none:
+            if not _vanishes(graph, shape[0], self.model):
+                raise NotAdditiveError(
+                    f"records that are not there add something: multiply what each record adds by "
+                    f"the rows that {self.name!r} says are there"
+                )
+        return every
+
+
+def _noisy(release: Release) -> bool:
+    """Whether a count of records has noise enough for sums over n to be integrals."""
+    laplace, normal = laplace_scale(release.mechanism), gaussian_variance(release.mechanism)
+    if release.statistic.type.ndim or (laplace is None and normal is None):
+        return False
+    variance: Any = normal if laplace is None else 2 * laplace[0] ** 2
+    return bool(np.all(variance >= _ENOUGH_NOISE))
+
+
+def _vanishes(graph: Variable, n: int, model: pm.Model) -> bool:
+    """Whether what rows add is zero, tried on a few draws of the model's variables."""
+    reached = direct_inputs([graph], model.basic_RVs)
+    values = {
+        rv: rv.type.clone(shape=(2, *rv.type.shape[1:]))()
+        for rv in reached
+        if rv.type.ndim and rv.type.shape[0] == n
+    }
+    fixed = [rv for rv in reached if rv not in values]
+    [few] = on_rows([(graph, 0)], values, np.zeros(2, dtype=np.int64), fixed)
+    inputs = [*values.values(), *fixed]
+    rng = np.random.default_rng(0)
+    given = [
+        np.asarray(rng.uniform(1.2, 3.7, size=[s or 2 for s in v.type.shape])).astype(v.dtype)
+        for v in inputs
+    ]
+    function = pytensor.function(inputs, few, mode=ONCE, on_unused_input="ignore")
+    return bool(np.all(function(*given) == 0))

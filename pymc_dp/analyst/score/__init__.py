@@ -1,0 +1,1 @@
+"""Look once, infer exactly: a noised score as a release, and inference from it."""

@@ -1,0 +1,269 @@
+"""Sums of scores over confidential records, each held within a bound, in whole numbers."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+
+from pymc_dp.accounting.levels import CLIPPED
+from pymc_dp.analyst.score.bounding import Bound, held_by_length
+from pymc_dp.analyst.score.graph import RecordArray, ScoreGraph, record_arrays, score_graph
+from pymc_dp.analyst.score.looks import Statistic, named_statistic
+from pymc_dp.curator import confidential
+from pymc_dp.curator.gradient_kernels import clipped_gradient_total
+from pymc_dp.curator.independence import (
+    check_records_apart,
+    refuse_mixed_records,
+    with_lengths,
+)
+from pymc_dp.curator.likelihood import SHAPE_ERRORS
+from pymc_dp.curator.model import RecordModel
+from pymc_dp.graph.rewrites import rebuilt
+from pymc_dp.graph.vector import VectorLayout
+from pymc_dp.types import Matrix, Neighbours, Variable, Vector
+
+__all__ = ["ConfidentialScores", "RecordTotal"]
+
+_CHUNK = 2**13  # records whose parts stay in the processor's cache
+_TRIED = 1000  # records that are changed to see what others' parts do
+
+
+class RecordTotal:
+    """Sum over the records of vectors made of each record alone, in whole numbers.
+
+    Parameters
+    ----------
+    names : str
+        What the vectors are of, for messages.
+    inputs : list of Variable
+        What the vectors depend on besides the records.
+    parts : Variable
+        Graph of the vectors over the model's own arrays, one record a column.
+    model : pymc.Model
+        The model with the confidential records.
+    records : RecordModel
+        What was checked of it.
+    public_data : collection of str
+        Names of arrays that are no records.
+
+    Raises
+    ------
+    ValueError
+        Where the graph does not keep records apart.
+    """
+
+    def __init__(
+        self,
+        names: str,
+        inputs: list[Variable],
+        parts: Variable,
+        model: pm.Model,
+        records: RecordModel,
+        public_data: Collection[str],
+    ) -> None:
+        n_records = records.likelihood.n_records
+        self._sources, self._axes = confidential.record_arrays(parts, model, n_records, public_data)
+        rows = []
+        for source, axis in zip(self._sources, self._axes, strict=True):
+            shape = [None if i == axis else length for i, length in enumerate(source.type.shape)]
+            rows.append(pt.tensor(dtype=source.type.dtype, shape=tuple(shape)))
+        lengths = [confidential.leaf_value(source).shape for source in self._sources]
+        long = with_lengths(self._sources, lengths)
+        whole = rebuilt(parts, dict(zip(self._sources, long, strict=True)))
+        #: whether a record's place in the order matters, which others change by leaving
+        self.by_place = refuse_mixed_records(names, whole.sum(axis=0), long, self._axes, False)
+        graph = rebuilt(parts, dict(zip(self._sources, rows, strict=True)))
+        self._parts = pytensor.function(
+            [*inputs, *rows], graph, mode="NUMBA", on_unused_input="ignore"
+        )
+        self._parts.trust_input = True
+        self._n_records, self._names = n_records, names
+
+    def check_apart(self, *inputs: Any) -> None:
+        """Change some records, and see that the parts of others stay as they were."""
+        data = self._data()
+        if self._splits(inputs, data):
+            data = self._part(data, slice(0, _TRIED))
+
+        def lengths(rows: list[NDArray[Any]]) -> Vector:
+            return np.abs(self._evaluate(inputs, rows)).sum(axis=0)
+
+        check_records_apart(self._names, lengths, data, self._axes)
+
+    def __call__(self, bound: float, *inputs: Any) -> NDArray[np.int64]:
+        """Sum in units of ``bound / GRADIENT_LEVELS``, parts clipped to ``CLIPPED * bound``."""
+        data, total = self._data(), None
+        length = _CHUNK if self._splits(inputs, data) else self._n_records
+        for start in range(0, self._n_records, length):
+            chunk = self._part(data, slice(start, min(start + length, self._n_records)))
+            added = clipped_gradient_total(self._evaluate(inputs, chunk), bound)
+            total = added if total is None else total + added
+        assert total is not None
+        return total
+
+    def parts(self, *inputs: Any) -> Matrix:
+        """Vectors of all records, to be used where these are simulated."""
+        return self._evaluate(inputs, self._data())
+
+    def _data(self) -> list[NDArray[Any]]:
+        return [np.ascontiguousarray(confidential.leaf_value(each)) for each in self._sources]
+
+    def _evaluate(self, inputs: Any, rows: list[NDArray[Any]]) -> Matrix:
+        with np.errstate(all="ignore"):  # a warning would tell that some record is out of range
+            return self._parts(*inputs, *rows)
+
+    def _part(self, data: list[NDArray[Any]], records: slice) -> list[NDArray[Any]]:
+        return [
+            np.ascontiguousarray(rows[(slice(None),) * axis + (records,)])
+            for rows, axis in zip(data, self._axes, strict=True)
+        ]
+
+    def _splits(self, inputs: Any, data: list[NDArray[Any]]) -> bool:
+        """Whether some records' parts can be computed without the others."""
+        try:
+            return self._evaluate(inputs, self._part(data, slice(0, 2))).shape[1] == 2
+        except SHAPE_ERRORS:
+            return False
+
+
+class ConfidentialScores:
+    """Scores of confidential records by the parameters that they inform.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        With the confidential records observed.
+    records : RecordModel
+        The same, checked.
+    public_data : collection of str
+        Names of arrays that are no records.
+    neighbours : {"substitute", "add_remove"}
+        Which data sets are to be hard to tell apart.
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        records: RecordModel,
+        public_data: Collection[str] = (),
+        neighbours: Neighbours = "substitute",
+    ) -> None:
+        self.model, self.records = model, records
+        self._public_data, self._neighbours = public_data, neighbours
+        space, likelihood = records.space, records.likelihood
+        informed = set(likelihood.data_coordinates.tolist())
+        #: parameters that records inform, and their places in the model's vector
+        self.layout = VectorLayout(
+            {
+                name: space.shapes[name]
+                for name, where in space.slices.items()
+                if not informed.isdisjoint(range(where.start, where.stop))
+            }
+        )
+        if not self.layout.size:
+            raise ValueError(
+                f"No parameter is informed by the records of {likelihood.names}: their "
+                "log-likelihood does not depend on any."
+            )
+        self.coordinates = np.concatenate(
+            [np.arange(space.size)[space.slices[name]] for name in self.layout.shapes]
+        )
+        self.observed = tuple(str(rv.name) for rv in model.observed_RVs)
+        self.graph: ScoreGraph = score_graph(
+            model, self.observed, self.layout, likelihood.n_records
+        )
+
+    def bound(self, wanted: Bound | None) -> Bound:
+        """How scores are held: as asked for, or by covariates where there are some."""
+        if wanted not in (None, "length", "covariates"):
+            raise ValueError(f'bound must be "length" or "covariates", not {wanted!r}.')
+        if wanted == "length" or (wanted is None and not self.graph.has_covariates):
+            _ = self.records.gradients  # compiled
+            return "length"
+        try:
+            if not self.graph.has_covariates:
+                raise ValueError("there are none, or no rule for such a likelihood")
+            self._compile_covariates()
+        except (NotImplementedError, TypeError, ValueError) as error:
+            if wanted is None:
+                return "length"
+            raise ValueError(
+                f"Scores of {self.records.likelihood.names} cannot be held by their covariates "
+                f'({error}): write bound="length".'
+            ) from error
+        return "covariates"
+
+    def _compile_covariates(self) -> None:
+        directions, clip = pt.dmatrix("directions"), pt.dscalar("clip")
+        held = self.graph.held("covariates", directions, clip)
+        total = self._record_total(
+            self.records.likelihood.names, [self.graph.theta, directions, clip], held
+        )
+        away = np.random.default_rng(0).normal(size=self.layout.size)
+        total.check_apart(away, np.eye(self.layout.size), np.array(1.0))
+        self._by_covariates = total
+
+    def _record_total(self, names: str, inputs: list[Variable], parts: Variable) -> RecordTotal:
+        total = RecordTotal(names, inputs, parts, self.model, self.records, self._public_data)
+        if total.by_place and self._neighbours == "add_remove":
+            raise ValueError(
+                f"{names} uses records' places in the order, which others change by leaving: pass "
+                'what belongs to each record as an array, or use neighbours="substitute".'
+            )
+        return total
+
+    def parts(self, bound: Bound, place: Vector, basis: Matrix, clip: float) -> Matrix:
+        """Held scores, one record a column: of simulated records, which are not confidential."""
+        if bound == "covariates":
+            directions = np.ascontiguousarray(basis.T)
+            return self._by_covariates.parts(place, directions, np.array(clip))
+        theta, whole = self._in_model(place, basis)
+        self.records.gradients.prepare(whole)
+        score = np.hstack(list(self.records.gradients.jacobians(theta)))
+        length = np.linalg.norm(score, axis=0)
+        return score * np.minimum(1.0, clip / np.maximum(length, 1e-300))
+
+    def total(self, bound: Bound, place: Vector, basis: Matrix, clip: float) -> list[int]:
+        """Sum of the held scores at a place, in units of ``clip / CLIPPED / GRADIENT_LEVELS``."""
+        if bound == "covariates":
+            directions = np.ascontiguousarray(basis.T)
+            total = self._by_covariates(clip / CLIPPED, place, directions, np.array(clip))
+            return total.tolist()
+        theta, whole = self._in_model(place, basis)
+        gradients = self.records.gradients
+        gradients.prepare(whole)
+        return gradients.total(theta, clip / CLIPPED).tolist()
+
+    def _in_model(self, place: Vector, basis: Matrix) -> tuple[Vector, Matrix]:
+        """Place and basis in the model's whole vector."""
+        theta = self.records.space.start.copy()
+        whole = np.zeros((theta.size, basis.shape[1]))
+        theta[self.coordinates], whole[self.coordinates] = place, basis
+        return theta, whole
+
+    def statistic(self, name: str, statistic: Statistic, clip: float) -> Callable[[], list[int]]:
+        """Compile the sum of a user's function of the records, held by length."""
+        known = zip(self.arrays, self.graph.arrays, strict=True)
+        arrays = {each.name: array for each, array in known if each.name}
+        parts = held_by_length(named_statistic(name, statistic, arrays), clip)
+        total = self._record_total(f"also={name!r}", [], parts)
+        total.check_apart()
+        return lambda: total(clip / CLIPPED).tolist()
+
+    def tried(self, place: Vector) -> Matrix | None:
+        """Density of made-up records, by which analysts' models are compared."""
+        try:
+            return self.graph.tried(place, len(self.observed))
+        except SHAPE_ERRORS:
+            return None
+
+    @property
+    def arrays(self) -> tuple[RecordArray, ...]:
+        """What a record consists of."""
+        names: dict[Variable, str] = {data: str(data.name) for data in self.model.data_vars}
+        names |= dict(zip(self.graph.arrays, self.observed, strict=False))
+        return tuple(record_arrays(self.graph, names))

@@ -1,0 +1,54 @@
+"""Graphs made anew: without assertions, which look at all records at once, or over other inputs."""
+
+from pytensor.graph.fg import FunctionGraph
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor import alloc
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.shape import SpecifyShape
+
+from pymc_dp.types import Variable
+
+__all__ = ["rebuilt", "without_checks"]
+
+
+def without_checks(output: Variable) -> Variable:
+    """Copy a graph without PyMC's parameter checks and other assertions.
+
+    A value outside a distribution's domain then has NaN or infinite log-density by itself.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pytensor.tensor as pt
+    >>> from pymc_dp.graph.rewrites import without_checks
+    >>> sigma = pt.dscalar("sigma")
+    >>> logp = without_checks(pm.logp(pm.Normal.dist(0, sigma), 0.0))
+    >>> bool(logp.eval({sigma: -1.0}) != 0)
+    True
+    """
+    graph = FunctionGraph(outputs=[output], clone=True, copy_inputs=False)
+    for node in list(graph.toposort()):
+        if isinstance(node.op, CheckAndRaise):
+            graph.replace(node.outputs[0], node.inputs[0], import_missing=True)
+    return graph.outputs[0]
+
+
+def rebuilt(output: Variable, swap: dict[Variable, Variable]) -> Variable:
+    """Graph with variables replaced and nodes above made anew, so that no static length stays."""
+    made = dict(swap)
+    for node in FunctionGraph(outputs=[output], clone=False).toposort():
+        inputs = [made.get(variable, variable) for variable in node.inputs]
+        if inputs == node.inputs or not swap.keys().isdisjoint(node.outputs):
+            continue
+        if isinstance(node.op, SpecifyShape):
+            made[node.outputs[0]] = inputs[0]
+        elif isinstance(node.op, Alloc) and inputs[0].type.ndim == len(inputs) - 1:
+            value, *lengths = inputs
+            kept = [
+                length if static == 1 else value.shape[axis]
+                for axis, (static, length) in enumerate(zip(value.type.shape, lengths, strict=True))
+            ]
+            made[node.outputs[0]] = alloc(value, *kept)
+        else:
+            made.update(zip(node.outputs, node.op.make_node(*inputs).outputs, strict=True))
+    return made.get(output, output)
