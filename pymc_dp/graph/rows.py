@@ -22,7 +22,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import Alloc, Join
+from pytensor.tensor.basic import Alloc, ARange, Join
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
@@ -30,7 +30,12 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.sort import SortOp
 from pytensor.tensor.special import LogSoftmax, Softmax
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    Subtensor,
+    indices_from_subtensor,
+)
 
 from pymc_dp.compat import inline_ofg_node
 from pymc_dp.graph.additivity.forms import NotAdditiveError, describe
@@ -289,6 +294,21 @@ def _(op: AdvancedSubtensor, var: Variable, axis: int, rows: _Rows) -> Variable 
         own = axis - (max(ndims) - ndim)
         index[a] = rows.take(pt.as_tensor(index[a]), own) if own >= 0 else index[a]
     return base[tuple(index)]
+
+
+@_on_rows.register(AdvancedIncSubtensor)
+def _(op: AdvancedIncSubtensor, var: Variable, axis: int, rows: _Rows) -> Variable | None:
+    """Write each record's value to its own row, at its own place: sums by group."""
+    base, value, *flat = var.owner.inputs
+    index: list[Any] = list(indices_from_subtensor(flat, op.idx_list))
+    if axis != 0 or any(isinstance(i, slice) or i.type.ndim != 1 for i in index):
+        return None
+    if index[0].owner is None or not isinstance(index[0].owner.op, ARange):
+        return None
+    places = (pt.arange(len(rows.index)), *(rows.take(i, 0) for i in index[1:]))
+    target = rows.take(base, 0)[places]
+    value = rows.take(value, 0)
+    return target.set(value) if op.set_instead_of_inc else target.inc(value)
 
 
 @_on_rows.register(OpFromGraph)
