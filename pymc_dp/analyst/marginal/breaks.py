@@ -38,7 +38,7 @@ def breaks_of(statistic: Any, record: Any, targets: Sequence[Any]) -> list[Any]:
     >>> import pytensor.tensor as pt
     >>> from pymc_dp.analyst.marginal.breaks import breaks_of
     >>> x = pt.vector("x")
-    >>> [float(value.eval()) for value in breaks_of(pt.clip(2 * x + 1, -3.0, 5.0), x, [])]
+    >>> [value.eval().item() for value in breaks_of(pt.clip(2 * x + 1, -3.0, 5.0), x, [])]
     [-2.0, 2.0]
     """
     if statistic is record:

@@ -2,8 +2,9 @@
 
 :class:`~pymc_dp.RegressionStatistics` are normal given the parameters, so that with Gaussian noise
 the release is normal, and with Laplace noise it is so given its variances; the statistics need not
-exist. Of :func:`~pymc_dp.HolderStatistics` z = X'y is normal given X'X and is integrated out too,
-see :mod:`~pymc_dp.analyst.marginal.holders`.
+exist. Only under Laplace noise much larger than they vary by do they stay, standardised. Of
+:func:`~pymc_dp.HolderStatistics` z = X'y is normal given X'X and is integrated out too, see
+:mod:`~pymc_dp.analyst.marginal.holders`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.marginal.holders import holders_replacement
-from pymc_dp.analyst.marginal.normal_release import MixingRV, NormalReleaseRV
+from pymc_dp.analyst.marginal.normal_release import MixingRV, NormalReleaseRV, StandardTotalsRV
 from pymc_dp.analyst.marginal.strategy import Integrated, Replacement
 from pymc_dp.analyst.regression.conjugate_priors import constant
 from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import (
@@ -29,10 +31,14 @@ from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import (
     linear_map,
 )
 from pymc_dp.analyst.regression.normal_x.wishart import CrossProductRV, GramRV
-from pymc_dp.analyst.release import Release, by_name, releases
+from pymc_dp.analyst.release import PrivatizedRV, Release, by_name, releases
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.mechanisms import Laplace
 
 __all__ = ["integrated_statistics", "regression_variables"]
+
+#: from how many standard deviations of the statistics on Laplace noise drowns them
+DROWNED = 5.0
 
 
 class StatisticsReleaseRV(NormalReleaseRV):
@@ -107,6 +113,8 @@ def _statistics_replacement(model: pm.Model, s: TensorVariable) -> Replacement:
     maps = [linear_map(release, s, s.owner.op.layout.size) for release in found]
     rows = np.concatenate([rows for rows, _ in maps])
     offset = np.concatenate([offset for _, offset in maps])
+    if all(_drowned(release, part, cov) for release, (part, _) in zip(found, maps, strict=True)):
+        return _standardised(model, s, found, mean, cov)
     mean, cov = rows @ mean + offset, rows @ cov @ rows.T
     sizes = [len(offset) for _, offset in maps]
     latents: dict[str, Any] = {}
@@ -126,6 +134,40 @@ def _statistics_replacement(model: pm.Model, s: TensorVariable) -> Replacement:
     cov = cov + pt.diag(pt.concatenate(variances))
     told = _told(model, s)
     return Replacement([s], _one_by_one(found, sizes, mean, cov, last, told), latents)
+
+
+def _drowned(release: Release, rows: Any, cov: Any) -> bool:
+    """Whether Laplace noise is much larger than what the statistics vary by, at prior draws.
+
+    Then the release says little about its noise's variances, and standardised statistics are the
+    better coordinates.
+    """
+    if not isinstance(release.mechanism, Laplace):
+        return False
+    try:
+        drawn = pm.draw(pt.diag(rows @ cov @ rows.T), 50, random_seed=1, mode=ONCE)
+    except NotImplementedError:  # a flat prior
+        return False
+    noise = np.broadcast_to(release.mechanism.noise, release.rv.type.shape).ravel()
+    return bool(np.all(noise > DROWNED * np.sqrt(np.median(drawn, axis=0))))
+
+
+def _standardised(
+    model: pm.Model, s: TensorVariable, found: Sequence[Release], mean: Any, cov: Any
+) -> Replacement:
+    """Keep the statistics, as a linear function of standard normal numbers."""
+    size = s.owner.op.layout.size
+    zeros = [pt.constant(0.0)] * size
+    unit = [[pt.constant(float(i == j)) for j in range(i + 1)] for i in range(size)]
+    z = StandardTotalsRV.rv_op(zeros, unit, (size,), "float64", None, _told(model, s))
+    # covariances may be singular, e.g. where x is 0 or 1 and x^2 = x
+    root = pt.linalg.cholesky(cov + 1e-12 * pt.diag(pt.diag(cov)))
+    new: dict[Any, Any] = {}
+    for release in found:
+        known: dict[Any, Any] = {s: mean + root @ z}
+        statistic: Any = graph_replace([release.statistic], known, strict=False)[0]
+        new[release.rv] = PrivatizedRV.rv_op(statistic, release.mechanism)
+    return Replacement([s], new, {f"{s.name}_z": z})
 
 
 def _one_by_one(

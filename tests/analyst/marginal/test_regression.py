@@ -206,3 +206,17 @@ def test_the_number_of_records_may_be_latent():
     at["n_interval__"] = np.log(np.array(97.0 - 2))
     found = small.compile_logp(vars=[small["z"]], mode=ONCE)(at)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_statistics_under_large_laplace_noise_are_standardised():
+    model = one_holder(pmdp.Laplace(scale=500), n=100)
+    small = pmdp.marginalize(model)
+    assert {rv.name for rv in small.free_RVs} == {"sigma2", "theta", "s_z"}
+    at = {"sigma2_log__": np.array(-3.0), "theta": np.array([0.3, 0.1])}
+    z = np.linspace(-1, 1, 5)
+    found = small.compile_logp(vars=small.observed_RVs, mode=ONCE)(at | {"s_z": z})
+    s = model["s"]
+    given = {model["sigma2"]: np.exp(-3.0), model["theta"]: at["theta"]}
+    mean, cov = (v.eval(given) for v in s.owner.op.mean_and_cov(*s.owner.inputs[2:]))
+    totals = mean + np.linalg.cholesky(cov) @ z
+    np.testing.assert_allclose(found, stats.laplace.logpdf(RELEASED, totals, 500).sum(), rtol=1e-8)
