@@ -216,7 +216,7 @@ def shift(rng, shares, row, state, rate):  # type: ignore[no-untyped-def]
 
 
 def sweep(rng, arrays, laws, counts, statistic, times, rate):  # type: ignore[no-untyped-def]
-    """Moves of cells: a place to be taken."""
+    """Stand where the moves of cells are joined in."""
     raise NotImplementedError
 
 

@@ -186,7 +186,7 @@ class JointStates:
         return pt.alloc(pm.logp(one, value, warn_rvs=False), *shape)
 
     def contributions(self, graph: Variable, size: int) -> Any:
-        """What a record in each state adds to a total: a sparse matrix, one row a kind and state.
+        """Sparse matrix of what a record in each state adds to a total, one row a kind and state.
 
         Parameters
         ----------
