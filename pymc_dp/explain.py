@@ -15,6 +15,8 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.analyst.count_gibbs.cells import CountTable, describe_cells, describe_releases
+from pymc_dp.analyst.count_gibbs.step import CountGibbs
 from pymc_dp.analyst.marginal.accuracy import laplace_draws, normal_error
 from pymc_dp.analyst.marginal.counts import told_of
 from pymc_dp.analyst.marginal.sampling import counted_blocks
@@ -126,6 +128,8 @@ class Explanation:
     latent : dict
         Releases of such statistics, of several holders', and of what has no records: their noise,
         and of what.
+    cells : dict
+        Tables of counts that :class:`~pymc_dp.CountGibbs` samples, and how it does.
     integrated : list of str
         What :func:`~pymc_dp.marginalize` has integrated out, how, and how far off that can be.
     counted : list of str
@@ -141,6 +145,7 @@ class Explanation:
     problems: list[str] = field(default_factory=list)
     regressions: dict[str, list[str]] = field(default_factory=dict)
     latent: dict[str, str] = field(default_factory=dict)
+    cells: dict[str, str] = field(default_factory=dict)
     integrated: list[str] = field(default_factory=list)
     counted: list[str] = field(default_factory=list)
 
@@ -149,6 +154,9 @@ class Explanation:
         lines += [f"  {name}: n = {n}" for name, n in self.records.items()] or ["  none"]
         for name, terms in self.other_terms.items():
             lines.append(f"  {name} is also used by {', '.join(terms)}")
+        lines += ["Counts", *(f"  {n}: {text}" for n, text in self.cells.items())] * bool(
+            self.cells
+        )
         lines += ["Integrated out", *(f"  {t}" for t in self.integrated)] if self.integrated else []
         lines += ["Regression statistics"] if self.regressions else []
         for name, (first, *more) in self.regressions.items():
@@ -205,13 +213,15 @@ def explain(model: pm.Model | None = None) -> Explanation:
     model = pm.modelcontext(model)
     step_of, plans, problems = _planned(model)
     blocks: list[RecordBlock] = plans.get(RecordGibbs, [])
-    records = record_variables(model)
+    table: CountTable | None = plans.get(CountGibbs)
+    counts = [rv for rv, step in step_of.items() if step is CountGibbs]
+    records = [rv for rv in record_variables(model) if rv not in counts]
     taken = [rv for rv, step in step_of.items() if step is RecordGibbs]
     own = [rv for rv in taken if blocks and rv not in records]
     small = all(length_of(rv) <= MOST_DESCRIBED for rv in records)
     return Explanation(
         records={str(rv.name): length_of(rv) for rv in records},
-        releases=_explained_releases(model, blocks),
+        releases=_explained_releases(model, blocks, counts),
         other_terms={block.names: list(block.factors) for block in blocks if block.factors},
         steps={str(rv.name): step.__name__ for rv, step in step_of.items()},
         updates=describe_updates(model, own if small else []),
@@ -225,7 +235,9 @@ def explain(model: pm.Model | None = None) -> Explanation:
         regressions={str(s.name): describe_statistics(model, s) for s in latent_statistics(model)},
         latent={
             release.name: text for release in releases(model) if (text := _latent(release, model))
-        },
+        }
+        | ({} if table is None else describe_releases(table)),
+        cells={} if table is None else describe_cells(table),
         integrated=_integrated(model),
         counted=[str(told_of(model, block)) for block in counted_blocks(model)],
     )
@@ -256,7 +268,7 @@ def _planned(model: pm.Model) -> tuple[dict[TensorVariable, type], dict[type, An
     plans: dict[type, Any] = {}
     problems = []
     for step, found in chosen.items():
-        if issubclass(step, RecordGibbs | GibbsSS | NormalX):
+        if issubclass(step, RecordGibbs | GibbsSS | NormalX | CountGibbs):
             try:
                 plans[step] = step.plan(found, model)
             except (ValueError, NotImplementedError) as err:
@@ -264,7 +276,9 @@ def _planned(model: pm.Model) -> tuple[dict[TensorVariable, type], dict[type, An
     return {rv: step_of[rv] for rv in model.free_RVs}, plans, problems
 
 
-def _explained_releases(model: pm.Model, blocks: list[RecordBlock]) -> list[ExplainedRelease]:
+def _explained_releases(
+    model: pm.Model, blocks: list[RecordBlock], counts: list[TensorVariable]
+) -> list[ExplainedRelease]:
     """Releases of sums over records, and of every record by itself."""
     found = {
         release.name: _explained(release, contribution, block.records, model)
@@ -273,7 +287,7 @@ def _explained_releases(model: pm.Model, blocks: list[RecordBlock]) -> list[Expl
     }
     for release in releases(model):
         reached, form = form_of_statistic(release.statistic, model)
-        if release.name in found:
+        if release.name in found or set(reached) & set(counts):
             continue
         if isinstance(form, Additive):  # of records that are refused for another reason
             found[release.name] = _explained(release, form.contributions, reached, model)

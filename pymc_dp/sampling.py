@@ -83,7 +83,6 @@ def sample(draws: int = 1000, **kwargs: Any) -> Any:
         )
     cells = cell_variables(model)
     records = [rv for rv in record_variables(model) if rv not in cells]
-    records += [rv for rv in cells if np.prod(shape_of(rv)) > MOST_CELLS]
     _check_one_step_each(kwargs.get("step"))
     if integrated_out(model):
         return sample_marginal(draws, model, **kwargs)
@@ -92,7 +91,8 @@ def sample(draws: int = 1000, **kwargs: Any) -> Any:
         return sample_marginal(draws, tables, **kwargs)
     hint_at_marginalize(model, records)
     if kwargs.get("var_names") is None:
-        hidden = [*records, *(rv for rv in model.free_RVs if is_statistic(rv))]
+        large = [rv for rv in cells if np.prod(shape_of(rv)) > MOST_CELLS]
+        hidden = [*records, *large, *(rv for rv in model.free_RVs if is_statistic(rv))]
         others = [str(rv.name) for rv in model.unobserved_RVs if rv not in hidden]
         kwargs["var_names"] = others or None
     return pm.sample(draws, model=model, **kwargs)

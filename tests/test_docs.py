@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [
     "README.md",
     "docs/analyst.md",
+    "docs/counts.md",
     "docs/mechanisms.md",
     "docs/curator.md",
     "docs/marginal_exact.md",

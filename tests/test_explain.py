@@ -44,6 +44,20 @@ def test_an_ordinary_likelihood():
     assert found.problems == []
 
 
+def test_tables_of_counts():
+    with pm.Model() as model:
+        rate = pm.Gamma("rate", 2, 0.1)
+        counts = pm.Poisson("counts", rate, shape=(2, 3))
+        pmdp.Privatized("cells", counts, pmdp.DiscreteGaussian(sigma=2), observed=np.ones((2, 3)))
+        pmdp.Privatized("rows", counts.sum(axis=1), pmdp.Exact(), observed=[4, 5])
+    found = pmdp.explain(model)
+    assert found.problems == []
+    assert found.records == {}
+    assert found.steps == {"rate": "CountGibbs", "counts": "CountGibbs"}
+    assert "counts: 6 cells, moved with the parameters and by units" in repr(found)
+    assert "rows: Exact() on 2 sums of cells of 'counts'" in repr(found)
+
+
 def test_what_sampling_refuses_is_a_problem_and_the_advice_works():
     with pm.Model() as model:
         p = pm.Beta("p", 1, 1)

@@ -52,6 +52,7 @@ __all__ = ["Look", "composed_loss_epsilon"]
 _REACH = 12.0  # standard deviations of noise beyond which losses count as infinite: 2e-33
 _POINTS = 16.0  # of the grid in a standard deviation of a look's loss
 _MOST_POINTS = 2**18  # of a look's losses
+_LARGEST_LOSS = 600.0  # of a batch; the exponentials of losses are floats
 _STEEPEST = 12.0  # tilt, over one standard deviation of the sum
 _WIDE = 14.0  # half-width of the window, in standard deviations of the tilted sum
 
@@ -202,6 +203,8 @@ def composed_loss_epsilon(looks: Sequence[Look], delta: float) -> float:
     >>> round(composed_loss_epsilon([Look(0.1, 0.01, "fixed", 100)], 1e-6), 3)
     0.035
     """
+    if any(look.form != "all" and _largest_loss(look) > _LARGEST_LOSS for look in looks):
+        return math.inf
     total = math.fsum(look.number * _spread(look) ** 2 for look in looks)
     step = min(0.2, *(_spread(look) for look in looks)) / _POINTS
     # coarser, which costs a little, where there would be too many points

@@ -16,7 +16,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.count_gibbs.cells import check_cell_totals, linear_release
+from pymc_dp.analyst.count_gibbs.cells import check_cell_totals, linear_release, sums_rows
 from pymc_dp.analyst.invariants import check_totals
 from pymc_dp.analyst.records import form_of_statistic
 from pymc_dp.analyst.regression.distribution import smoothed
@@ -188,11 +188,14 @@ def _check_statistic(
                 "Declare it with shape=n, n the number of records behind the release."
             )
     contributions = form.contributions if isinstance(form, Additive) else None
-    if contributions is not None:
+    of_cells = linear_release(statistic, model)
+    # a cell is no record: the map does not tell what one person adds
+    if contributions is not None and (
+        of_cells is None or all(sums_rows(rv, of_cells[0], of_cells[2]) for rv in records)
+    ):
         check_declared(name, mechanism, contributions, records)
     if isinstance(mechanism, Exact) and observed is not None:
         value = observed.eval(mode=ONCE) if isinstance(observed, Variable) else observed
-        of_cells = linear_release(statistic, model)
         if of_cells is None:
             check_totals(name, records, contributions, value)
         else:

@@ -208,6 +208,24 @@ def refuse_other_data(
                 check.refuse(leaf, what, rv)
 
 
+def refuse_arrays_beside(what: str, graph: Variable, records: Sequence[Variable]) -> None:
+    """Refuse a user's function of the records that brings arrays of its own.
+
+    These could hold other records. Numbers, and whole numbers in order, which categories are
+    compared with, are taken for public.
+    """
+    leaves = [leaf for leaf in array_leaves([graph], set(records)) if leaf not in records]
+    for leaf in [*leaves, *inner_constants([graph], set(records))]:
+        value = leaf_value(leaf)
+        in_order = isinstance(leaf, Constant) and np.array_equal(value.ravel(), range(value.size))
+        if isinstance(leaf, SharedVariable) or not (value.size <= 1 or in_order):
+            raise ValueError(
+                f"{what} uses an array that is none of the records' ({_called(leaf).lower()}): no "
+                "noise would cover it. Write its numbers one by one, or make it a column of the "
+                "records with pm.Data."
+            )
+
+
 def _made_by_functions(model: pm.Model) -> dict[Variable, tuple[Variable, ...]]:
     """Graphs that functions, perhaps a user's, make of free variables: logp=, transforms, starts.
 

@@ -84,8 +84,8 @@ class IndexCheck:
 
     Parameters
     ----------
-    names : str
-        Of the observed variables.
+    what : str
+        What looks entries up, for messages.
     found : sequence of Index
         From the log-likelihood's graph.
     theta : TensorVariable
@@ -95,9 +95,9 @@ class IndexCheck:
     """
 
     def __init__(
-        self, names: str, found: Sequence[Index], theta: Variable, rows: Sequence[Variable]
+        self, what: str, found: Sequence[Index], theta: Variable, rows: Sequence[Variable]
     ) -> None:
-        self.names = names
+        self.what = what
         ranges = [
             part for entry, length in found for part in (pt.min(entry), pt.max(entry), length)
         ]
@@ -110,9 +110,7 @@ class IndexCheck:
         ranges = np.array(self._ranges(theta, *data), dtype=np.int64)
         for smallest, largest, length in ranges.reshape(-1, 3):
             if smallest < -length or largest >= length:
-                bad = largest if largest >= length else smallest
                 raise IndexError(
-                    f"The likelihood of {self.names} looks up entry {bad} of an array that has "
-                    f"{length}: number groups from 0 to {length - 1}, or give the parameter more "
-                    "entries."
+                    f"{self.what} looks up an entry that an array of {length} does not have: "
+                    f"number groups from 0 to {length - 1}, or give the array more entries."
                 )

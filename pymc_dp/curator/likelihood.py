@@ -102,7 +102,7 @@ class RecordLikelihood:
         flat, indices = clamped(flat, theta, rows)
         self.graph = (theta, rows, flat)
         self._start = space.start
-        self._check_indices = IndexCheck(self.names, indices, theta, rows)
+        self._check_indices = IndexCheck(f"The likelihood of {self.names}", indices, theta, rows)
         self.load()
         self._logp = pytensor.function(
             [theta, *rows], flat, on_unused_input="ignore", **(compile_kwargs or {})

@@ -186,6 +186,9 @@ def bounds(
 
 def _propagate(node: Any, ends: list[Interval]) -> Interval:
     op = node.op
+    if isinstance(op, Sum):  # bounds of integers are floats
+        low, high = (pt.sum(end, axis=op.axis) for end in ends[0])
+        return low, high
     if isinstance(op, _STRUCTURAL):
         return tuple(op(*(end[side] for end in ends)) for side in (0, 1))  # type: ignore[return-value]
     if isinstance(getattr(op, "core_op", op), Dot):

@@ -195,7 +195,7 @@ def _summed(node: Any, known: dict[Any, LinearMap]) -> LinearMap:
 
 
 def _arithmetic(node: Any, core: Any, known: dict[Any, LinearMap], fixed: set[Any]) -> LinearMap:
-    """Sums of maps and constants, and products with public numbers."""
+    """Add maps and constants, and multiply maps with public numbers."""
     linear = [var in known for var in node.inputs]
     if isinstance(core, ps.Mul | ps.TrueDiv) and (
         sum(linear) > 1 or (isinstance(core, ps.TrueDiv) and not linear[0])
@@ -261,7 +261,7 @@ def _public(var: Any, fixed: set[Any], only_check: bool = False) -> Any:
     if used:
         names = ", ".join(repr(v.name) for v in used)
         raise NotLinearError(f"it also uses {names}")
-    if only_check or (var.owner is None and not hasattr(var, "eval")):
+    if only_check:
         return None
     return pytensor.function([], var, mode=ONCE, on_unused_input="ignore")()
 

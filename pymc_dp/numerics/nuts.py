@@ -82,7 +82,7 @@ def _move(rng, theta, given, factor, step_size, doublings, report):  # type: ign
     size = theta.size
     # ends of the trajectory: 0 is the earlier, 1 the later
     places, momenta, slopes = np.empty((2, size)), np.empty((2, size)), np.empty((2, size))
-    if factor.ndim == 3:  # decided when it is compiled
+    if factor.ndim == 3:  # noqa: SIM108  (decided when it is compiled)
         metric = factor
     else:
         metric = factor[np.newaxis]

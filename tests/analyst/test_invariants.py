@@ -91,7 +91,7 @@ def test_amounts_cannot_be_honoured():
     with pm.Model():
         x = pm.Poisson("x", 2.0, shape=5)
         with pytest.raises(ValueError, match="released exactly"):
-            pmdp.Privatized("r", x.sum(), pmdp.Exact(), observed=9)
+            pmdp.Privatized("r", (x**2).sum(), pmdp.Exact(), observed=9)
 
 
 def test_exact_is_no_protection():

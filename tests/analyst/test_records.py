@@ -83,6 +83,14 @@ def test_counts_with_noise_on_each():
         x = pm.Poisson("x", pm.Gamma("rate", 2, 0.1), shape=4)
         pmdp.Privatized("s", x, pmdp.DiscreteGaussian(sigma=3), observed=[3, 12, -2, 25])
 
+    assert steps_of(build) == {"rate": "CountGibbs", "x": "CountGibbs"}
+
+
+def test_counts_of_which_noisy_sums_alone_are_known_are_records():
+    def build():
+        x = pm.Poisson("x", pm.Gamma("rate", 2, 0.1), shape=4)
+        pmdp.Privatized("s", x.sum(), pmdp.DiscreteGaussian(sigma=3), observed=30)
+
     assert steps_of(build) == {"rate": "RecordGibbs", "x": "RecordGibbs"}
 
 

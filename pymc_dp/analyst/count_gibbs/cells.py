@@ -32,7 +32,10 @@ __all__ = [
     "cell_variables",
     "check_cell_totals",
     "count_table",
+    "describe_cells",
+    "describe_releases",
     "linear_release",
+    "sums_rows",
 ]
 
 
@@ -171,6 +174,31 @@ def linear_release(
     return used, [law for law in laws if law is not None], found
 
 
+def describe_cells(table: CountTable) -> dict[str, str]:
+    """Tell how tables of counts are sampled, for people."""
+    how = (
+        "summed out of the parameters' density, then drawn"
+        if table.separate
+        else "moved with the parameters and by units"
+    )
+    numbers = [int(np.prod(shape)) for shape in table.shapes]
+    return {
+        str(rv.name): f"{number} {'cell' if number == 1 else 'cells'}, {how}"
+        for rv, number in zip(table.cells, numbers, strict=True)
+    }
+
+
+def describe_releases(table: CountTable) -> dict[str, str]:
+    """Tell what was released of tables of counts, for people."""
+    described = {}
+    for release, found in zip(table.releases, table.maps, strict=True):
+        size = found.constant.size
+        alone = bool(np.all(np.diff(found.matrix.indptr) <= 1))
+        what = "cells" if alone else "sums of cells"
+        described[release.name] = f"{release.mechanism!r} on {size} {what} of {table.names}"
+    return described
+
+
 def check_cell_totals(
     name: str,
     cells: Sequence[TensorVariable],
@@ -242,23 +270,25 @@ def _used_elsewhere(rv: TensorVariable, model: pm.Model, good: Any) -> bool:
 
 def _summed_only(rv: TensorVariable, good: Any) -> bool:
     """Whether all that was released of a variable are noisy sums over its whole first axis."""
+    return all(
+        sums_rows(rv, used, found) and not isinstance(release.mechanism, Exact)
+        for release, (used, _, found) in good.items()
+        if rv in used
+    )
+
+
+def sums_rows(rv: TensorVariable, used: Sequence[TensorVariable], found: LinearMap) -> bool:
+    """Whether a map takes all entries along a variable's first axis alike, as those of records."""
     shape = shape_of(rv)
     if rv.type.ndim == rv.owner.op.ndim_supp or shape[0] < 2:
         return False
     if isinstance(rv.owner.op, RecordCountsRV):
         return False
-    for release, (used, _, found) in good.items():
-        if rv not in used:
-            continue
-        if isinstance(release.mechanism, Exact):
-            return False
-        start = sum(int(np.prod(shape_of(other))) for other in used[: used.index(rv)])
-        size = int(np.prod(shape))
-        columns = sparse.csr_array(found.matrix[:, start : start + size])
-        first = columns[:, : size // shape[0]]
-        if columns.nnz != shape[0] * first.nnz:
-            return False
-        alike = sparse.kron(np.ones((1, shape[0])), first, format="csr")
-        if abs(columns - alike).max() > 0:
-            return False
-    return True
+    start = sum(int(np.prod(shape_of(other))) for other in used[: used.index(rv)])
+    size = int(np.prod(shape))
+    columns = sparse.csr_array(found.matrix[:, start : start + size])
+    first = columns[:, : size // shape[0]]
+    if columns.nnz != shape[0] * first.nnz:
+        return False
+    alike = sparse.kron(np.ones((1, shape[0])), first, format="csr")
+    return not abs(columns - alike).max() > 0

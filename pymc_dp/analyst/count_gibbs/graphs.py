@@ -17,7 +17,15 @@ from pymc_dp.analyst.count_gibbs.laws import TERMS
 from pymc_dp.analyst.release import by_name
 from pymc_dp.types import Vector
 
-__all__ = ["cells_with", "law_means", "law_terms", "log_density_at", "own_terms", "references"]
+__all__ = [
+    "cells_with",
+    "gamma_terms",
+    "law_means",
+    "law_terms",
+    "log_density_at",
+    "own_terms",
+    "references",
+]
 
 
 def law_terms(table: CountTable) -> dict[str, TensorVariable]:
@@ -54,14 +62,14 @@ def cells_with(table: CountTable, term: str) -> NDArray[np.int64]:
 
 
 def references(table: CountTable) -> Vector:
-    """Counts at which PyMC's density is taken: the laws' zero terms are silent there."""
+    """Choose counts at which PyMC's density is taken: the laws' zero terms are silent there."""
     counts = table.bounds[0].copy()
     counts[cells_with(table, "zero")] = 1
     start = 0
     for law, shape in zip(table.laws, table.shapes, strict=True):
         stop = start + int(np.prod(shape))
         if law.known_sum:  # all in one cell
-            counts[start:stop].reshape(shape)[..., 0] = law.trials
+            counts[start:stop].reshape(shape)[..., 0] = law.totals
         start = stop
     return counts.astype(float)
 
@@ -77,6 +85,19 @@ def log_density_at(table: CountTable) -> TensorVariable:
         start = stop
     whole = pt.concatenate(parts) if len(parts) > 1 else parts[0]
     return whole.astype("float64")
+
+
+def gamma_terms(table: CountTable, terms: dict[str, TensorVariable], counts: Any) -> Any:
+    """Add what alpha and beta say of counts, less what they say of references."""
+    total: Any = 0.0
+    for name in ("alpha", "beta"):
+        at = cells_with(table, name)
+        if at.size:
+            both = [counts[at], references(table)[at]]
+            both = [table.trials[at] - k for k in both] if name == "beta" else both
+            there, here = (pt.gammaln(k + terms[name][at]) for k in both)
+            total += (there - here).sum()
+    return total
 
 
 def own_terms(

@@ -15,7 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.count_gibbs.cells import CountTable
 from pymc_dp.analyst.count_gibbs.graphs import (
-    cells_with,
+    gamma_terms,
     law_terms,
     log_density_at,
     own_terms,
@@ -51,8 +51,8 @@ class IntegratedCells:
     """Parameters with cells summed out, and cells drawn from their conditional.
 
     A cell that is seen by noise on itself alone has a marginal likelihood that is a sum over the
-    counts which the noise leaves possible. The parameters move by NUTS on these sums, and then every
-    cell is drawn exactly: parameters never wait for cells.
+    counts which the noise leaves possible. The parameters move by NUTS on these sums, and then
+    every cell is drawn exactly: parameters never wait for cells.
 
     Parameters
     ----------
@@ -80,19 +80,12 @@ class IntegratedCells:
         self.table, self.released = table, released
         numba = {**compile_kwargs, "mode": "NUMBA"}  # whose functions can be joined
         self.layout = layout = PointLayout(model, parameters, [], point, numba)
-        reference, at_reference = references(table), log_density_at(table)
         terms = law_terms(table)
         self.terms = list(terms)
-        windows = pt.dvector("windows")
-        total = at_reference.sum() + log_sums(windows, terms, table.size)
-        for name in ("alpha", "beta"):
-            at = cells_with(table, name)
-            if at.size:
-                peak = windows[HEADER * at + PEAK]
-                both = (peak, reference[at])
-                both = [table.trials[at] - k for k in both] if name == "beta" else both
-                there, here = (pt.gammaln(k + terms[name][at]) for k in both)
-                total += (there - here).sum()
+        windows: Any = pt.dvector("windows")
+        peaks = windows[HEADER * np.arange(table.size) + PEAK]
+        total = log_density_at(table).sum() + gamma_terms(table, terms, peaks)
+        total += log_sums(windows, terms, table.size)
         total, *laws = model.replace_rvs_by_values([total, *terms.values()])
         cost = total + model.logp(vars=own_terms(model, parameters, table))
         cost, *laws = layout.on_arrays([cost, *laws], keep=[windows])
@@ -107,7 +100,7 @@ class IntegratedCells:
 
     @staticmethod
     def windows_of(table: CountTable, released: ReleasedComponents) -> Vector | None:
-        """Counts that the release leaves possible; None where cells cannot be summed out."""
+        """Find counts that the release leaves possible; None where cells cannot be summed out."""
         if not table.separate:
             return None
         components = released.components()

@@ -71,9 +71,10 @@ class CellLaw:
     known_sum: bool = False
 
     @property
-    def independent(self) -> bool:
-        """Whether cells are independent given the parameters."""
-        return not self.known_sum
+    def totals(self) -> NDArray[np.int64]:
+        """Known sums along the last axis."""
+        assert self.trials is not None
+        return self.trials
 
 
 def law_of(rv: Any, random: Sequence[Any]) -> CellLaw | None:
@@ -219,7 +220,7 @@ def _zero_term(rv: Any, law: CellLaw) -> Any:
     if law.trials is not None:
         odds += np.log(law.trials)
     if law.beta is not None:
-        odds -= pt.log(law.trials - 1 + law.beta)
+        odds -= pt.log(law.totals - 1 + law.beta)
     return odds
 
 

@@ -17,7 +17,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.count_gibbs.cells import CountTable
 from pymc_dp.analyst.count_gibbs.graphs import (
-    cells_with,
+    gamma_terms,
     law_means,
     law_terms,
     log_density_at,
@@ -76,7 +76,7 @@ def describe(theta, vector, laws, means):
 
 
 def _count(q, size, place):  # type: ignore[no-untyped-def]
-    """Counts and statistics at coordinates; whether such counts are possible."""
+    """Find counts and statistics at coordinates; tell whether such counts are possible."""
     arrays, at = place.arrays, place.coordinates
     counts, statistic = place.counts, place.statistic
     counts[:] = at.base
@@ -93,6 +93,10 @@ def _count(q, size, place):  # type: ignore[no-untyped-def]
         for k in range(arrays.starts[i], arrays.starts[i + 1]):
             statistic[arrays.rows[k]] += arrays.factors[k] * counts[i]
     return True
+
+
+#: number of parameters, and of what else the graphs use: places to be taken
+SIZE = OWN = 0
 
 
 def count(q, size, place):  # type: ignore[no-untyped-def]
@@ -183,7 +187,7 @@ def nuts(rng, q, place, metric, step_size, doublings, report):  # type: ignore[n
 
 
 def sweep(rng, arrays, laws, counts, statistic, times, rate):  # type: ignore[no-untyped-def]
-    """Moves of cells: a place to be taken."""
+    """Move cells by units: a place to be taken."""
     raise NotImplementedError
 
 
@@ -233,18 +237,11 @@ class MovedCells:
         self.table, self.released = table, released
         numba = {**compile_kwargs, "mode": "NUMBA"}  # whose functions can be joined
         self.layout = layout = PointLayout(model, parameters, [], point, numba)
-        reference, at_reference = references(table), log_density_at(table)
         terms = law_terms(table)
         self.terms = list(terms)
-        counts = pt.tensor("counts", dtype="float64", shape=(table.size,))
-        total = at_reference.sum() + ((counts - reference) * terms["phi"]).sum()
-        for name in ("alpha", "beta"):
-            at = cells_with(table, name)
-            if at.size:
-                both = (counts[at], reference[at])
-                both = [table.trials[at] - k for k in both] if name == "beta" else both
-                there, here = (pt.gammaln(k + terms[name][at]) for k in both)
-                total += (there - here).sum()
+        counts: Any = pt.tensor("counts", dtype="float64", shape=(table.size,))
+        total = log_density_at(table).sum() + gamma_terms(table, terms, counts)
+        total += ((counts - references(table)) * terms["phi"]).sum()
         if "zero" in terms:  # references are not zero there
             total += pt.switch(pt.eq(counts, 0), terms["zero"], 0.0).sum()
         described = [*terms.values(), law_means(table)]

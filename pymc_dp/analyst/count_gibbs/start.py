@@ -70,7 +70,7 @@ def known_totals(table: CountTable, components: Components) -> Totals:
             before, after = ((number, start), (number, table.size - stop))
             parts = [sparse.csr_array(before), inside, sparse.csr_array(after)]
             rows.append(sparse.hstack(parts, format="csr"))
-            values.append(np.broadcast_to(law.trials, shape[:-1]).ravel())
+            values.append(np.broadcast_to(law.totals, shape[:-1]).ravel().astype(float))
             names += [f"n of {rv.name!r}"] * number
         start = stop
     first = 0
@@ -86,7 +86,7 @@ def known_totals(table: CountTable, components: Components) -> Totals:
 
 
 def table_lattice(table: CountTable, totals: Totals) -> Lattice:
-    """Moves that keep the exact totals, or say why they cannot be honoured."""
+    """Find moves that keep the exact totals, or say why they cannot be honoured."""
     if np.any(totals.matrix.data != np.round(totals.matrix.data)):
         raise ValueError(
             f"Exact totals of {table.names} have weights that are not whole numbers. Write small "
@@ -117,13 +117,14 @@ def agreeing(table: CountTable, lattice: Lattice, totals: Totals, near: Vector) 
         if fewer.agreeing(near, totals.values[kept], low, high) is None:
             names.remove(name)
     raise ValueError(
-        f"No counts of {table.names} have the exact totals that were released: {' and '.join(names)} "
-        "contradict each other, or the least and most that a cell may be. Check these values."
+        f"No counts of {table.names} have the exact totals that were released: "
+        f"{' and '.join(names)} contradict each other, or the least and most that a cell may be. "
+        "Check these values."
     )
 
 
 def estimate(table: CountTable, components: Components, expected: Vector) -> Vector:
-    """Counts that agree with what was released, by weighted least squares.
+    """Find counts that agree with what was released, by weighted least squares.
 
     `expected` are the counts that the model expects at the start; they count as one more
     observation of each cell, with the variance of a Poisson count, but a weak one.

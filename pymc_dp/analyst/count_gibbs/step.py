@@ -19,6 +19,7 @@ from pymc_dp.analyst.count_gibbs.cells import (
     cell_variables,
     count_table,
 )
+from pymc_dp.analyst.count_gibbs.drawn import DrawnShares
 from pymc_dp.analyst.count_gibbs.integrated import IntegratedCells
 from pymc_dp.analyst.count_gibbs.moved import MovedCells
 from pymc_dp.analyst.count_gibbs.noise import ReleasedComponents
@@ -29,6 +30,10 @@ from pymc_dp.numerics.nuts_tuning import NUTSTuning
 from pymc_dp.types import Vector
 
 __all__ = ["CountGibbs"]
+
+
+#: acceptance that NUTS is tuned to: over parameters, and over parameters and cells
+PARAMETER_ACCEPT, JOINT_ACCEPT = 0.8, 0.65
 
 
 @dataclass_state
@@ -64,8 +69,9 @@ class CountGibbs(ProgressHooks, BlockedStep):
         they depend on.
     model : Model, optional
         Defaults to the model in context.
-    target_accept : float
-        Of NUTS.
+    target_accept : float, optional
+        Of NUTS. By default 0.8, and 0.65 where cells are among its coordinates: the density then
+        has steps, and kinks where the noise has, and shorter steps gain less than they cost.
     rng : RandomGenerator, optional
         Source of randomness outside ``pm.sample``, which seeds each chain itself.
     initial_point : dict, optional
@@ -108,7 +114,7 @@ class CountGibbs(ProgressHooks, BlockedStep):
         vars: Sequence[TensorVariable] | None = None,
         *,
         model: pm.Model | None = None,
-        target_accept: float = 0.8,
+        target_accept: float | None = None,
         rng: RandomGenerator = None,
         initial_point: PointType | None = None,
         compile_kwargs: dict[str, Any] | None = None,
@@ -126,9 +132,11 @@ class CountGibbs(ProgressHooks, BlockedStep):
         point = model.initial_point() if initial_point is None else initial_point
         self.released = ReleasedComponents(model, table)
         alone = IntegratedCells.windows_of(table, self.released) is not None
-        engine: Any = IntegratedCells if alone else MovedCells
         rest = (parameters, self.released, point, compile_kwargs or {})
-        self.engine = engine(model, table, *rest)
+        self.engine: Any = None if alone else DrawnShares.of(model, table, *rest)
+        if self.engine is None:
+            engine: Any = IntegratedCells if alone else MovedCells
+            self.engine = engine(model, table, *rest)
         self.tuning = NUTSTuning.start(self.engine.layout.size, 0)
         self.carried: Any = None
         self._length = 0
@@ -165,7 +173,8 @@ class CountGibbs(ProgressHooks, BlockedStep):
         step_size, doublings = tuning.step.step_size, tuning.doublings
         q, report = self.engine.move(self.rng, theta, given, counts, tuning, self.carried)
         if tuning.active:
-            tuning.learn(q, float(report[ACCEPT]), self.target_accept)
+            default = JOINT_ACCEPT if q.size > theta.size else PARAMETER_ACCEPT
+            tuning.learn(q, float(report[ACCEPT]), self.target_accept or default)
         new = layout.point_of(point, theta, _NO_TABLE)
         start = 0
         for name, shape in zip(self.cells, self.shapes, strict=True):
@@ -176,7 +185,7 @@ class CountGibbs(ProgressHooks, BlockedStep):
             "diverging": bool(report[DIVERGING]),
             "reached_max_treedepth": bool(report[DOUBLINGS] == doublings),
             "tree_size": report[LEAPS],
-            "step_size": step_size,
+            "step_size": step_size if report[LEAPS] else np.nan,
             "mean_tree_accept": report[ACCEPT],
         }
         return new, [stats]

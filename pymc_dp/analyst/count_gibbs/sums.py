@@ -37,7 +37,7 @@ _LARGE, _SMALL = 1e200, 1e-200
 
 @inner_cached
 def _block_sums(phi, first, header, steps, totals, moments):  # type: ignore[no-untyped-def]
-    """Sums over the counts of neighbouring cells whose laws have phi alone and noise has one mode.
+    """Sum over the counts of neighbouring cells whose laws have phi alone and noise has one mode.
 
     Gives whether they are finite. Sums are relative to the peak's weight; moments are those of
     counts less the peak's. The walk away from the peak ends in the tails.
@@ -213,11 +213,11 @@ class LogSums(Op):
     def __init__(self, terms: tuple[str, ...], cells: int) -> None:
         self.terms, self.cells = terms, cells
 
-    def make_node(self, windows: Any, *values: Any) -> Apply:
-        """Outputs are a number, and a vector a term."""
-        inputs = [pt.as_tensor(var) for var in (windows, *values)]
+    def make_node(self, *inputs: Any) -> Apply:
+        """Give a number, and a vector a term."""
+        tensors = [pt.as_tensor(var) for var in inputs]
         vectors = [pt.tensor(dtype="float64", shape=(self.cells,)) for _ in self.terms]
-        return Apply(self, inputs, [pt.dscalar(), *vectors])
+        return Apply(self, tensors, [pt.dscalar(), *vectors])
 
     def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
         """Compute outside of numba's mode."""
@@ -225,15 +225,13 @@ class LogSums(Op):
             out[0] = np.asarray(value)
 
     def connection_pattern(self, node: Any) -> list[list[bool]]:
-        """Sums follow the laws; slopes are not differentiated again."""
+        """Tell that sums follow the laws; slopes are not differentiated again."""
         nothing = [False] * len(self.terms)
         return [[False, *nothing], *([True, *nothing] for _ in self.terms)]
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Give the slopes of the sum."""
         return [DisconnectedType()(), *(cotangents[0] * slope for slope in outputs[1:])]
-
-    L_op = pullback
 
     def compiled(self, python: bool = False) -> Any:
         """Write the loop over cells out for the terms that there are."""
@@ -296,4 +294,5 @@ def _funcify(op: LogSums, **kwargs: Any) -> tuple[Any, str]:
 
 def log_sums(windows: Any, terms: dict[str, Any], cells: int) -> Any:
     """Sum of the logarithms of cells' sums over counts, a graph; see :class:`LogSums`."""
-    return LogSums(tuple(terms), cells)(windows, *terms.values())[0]
+    made: Any = LogSums(tuple(terms), cells)(windows, *terms.values())
+    return made[0]

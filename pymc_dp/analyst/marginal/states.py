@@ -176,17 +176,17 @@ class JointStates:
         values, op = _values(rv), rv.owner.op
         shape = (len(rows), *rv.type.shape[1:], len(values))
         if isinstance(op, CategoricalRV):
-            return pt.broadcast_to(pt.log(found[0].astype("float64")), shape)
+            return pt.alloc(pt.log(found[0].astype("float64")), *shape)
         if isinstance(op, BernoulliRV):
             p = found[0].astype("float64")
-            return pt.broadcast_to(pt.stack([pt.log1p(-p), pt.log(p)], axis=-1), shape)
+            return pt.alloc(pt.stack([pt.log1p(-p), pt.log(p)], axis=-1), *shape)
         rng = rv.owner.inputs[0]
         one: Any = op.make_node(rng, None, *[p[..., None] for p in found]).outputs[1]
         value = pt.constant(np.array(values, dtype=rv.dtype))
-        return pt.broadcast_to(pm.logp(one, value, warn_rvs=False), shape)
+        return pt.alloc(pm.logp(one, value, warn_rvs=False), *shape)
 
     def contributions(self, graph: Variable, size: int) -> Any:
-        """What a record in each state adds to a total: a sparse matrix, one row a kind and state.
+        """Sparse matrix of what a record in each state adds to a total, one row a kind and state.
 
         Parameters
         ----------

@@ -36,7 +36,7 @@ from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.layout import PointLayout
 from pymc_dp.graph.support import has_whole_support
 
-__all__ = ["MOST_NORMAL", "conjugate_family", "possible_families"]
+__all__ = ["MOST_NORMAL", "conjugate_family", "possible_families", "smooth_in"]
 
 #: parameters whose joint normal conditional is drawn at the most: its cost grows with the square
 MOST_NORMAL = 30
@@ -113,7 +113,7 @@ def conjugate_family(
     plain = transform is None or isinstance(transform, _WHOLE_SUPPORT)
     if not plain or not has_whole_support(model, rv) or not possible_families(rv):
         return None
-    if not all(_smooth_in(other, rv, model) for other in uses):
+    if not all(smooth_in(other, rv, model) for other in uses):
         return None
     shape = rv.shape.eval() if None in rv.type.shape else rv.type.shape
     x = pt.dvector("x")
@@ -158,7 +158,7 @@ def possible_families(rv: Any) -> tuple[str, ...]:
     return found
 
 
-def _smooth_in(other: Any, rv: Any, model: pm.Model) -> bool:
+def smooth_in(other: Any, rv: Any, model: pm.Model) -> bool:
     """Whether the log-density of `other` is an analytic function of a parameter of it."""
     if other not in model.basic_RVs or not isinstance(other.owner.op, _SMOOTH):
         return False

@@ -89,7 +89,7 @@ class ScoreGraph(NamedTuple):
             return False
         return any(array in set(ancestors(self.response.parameters)) for array in self.arrays)
 
-    def tried(self, place: Vector, n_observed: int) -> Matrix:
+    def tried(self, place: Vector, n_observed: int, number: int = _TRIALS) -> Matrix:
         """Evaluate log-density and derivatives of made-up records, to tell models apart."""
         inputs = [
             pt.tensor(dtype=array.dtype, shape=(None, *array.type.shape[1:]))
@@ -102,8 +102,8 @@ class ScoreGraph(NamedTuple):
             [self.theta, *inputs], outputs, mode=ONCE, on_unused_input="ignore"
         )
         with np.errstate(all="ignore"):
-            logp_value, slopes = function(place, *_trial_records(self.arrays, n_observed))
-        return np.vstack([logp_value[None], np.broadcast_to(slopes, (place.size, _TRIALS))])
+            logp_value, slopes = function(place, *_trial_records(self.arrays, n_observed, number))
+        return np.vstack([logp_value[None], np.broadcast_to(slopes, (place.size, number))])
 
 
 def score_graph(
@@ -203,7 +203,7 @@ def _entry_shape(array: Variable) -> tuple[int, ...]:
     return tuple(int(length) for length in shape[1:])
 
 
-def _trial_records(arrays: Sequence[Variable], n_observed: int) -> list[NDArray[Any]]:
+def _trial_records(arrays: Sequence[Variable], n_observed: int, number: int) -> list[NDArray[Any]]:
     """Values that responses and covariates of most models can have.
 
     All covariates of a record have one value, so that it does not matter how they are arranged in
@@ -212,14 +212,14 @@ def _trial_records(arrays: Sequence[Variable], n_observed: int) -> list[NDArray[
     """
     rng = np.random.default_rng(20)
     values: list[NDArray[Any]] = []
-    zero_one, between = np.arange(_TRIALS) % 2.0, np.linspace(0.25, 0.7, _TRIALS)
+    zero_one, between = np.arange(number) % 2.0, np.linspace(0.25, 0.7, number)
     for i, array in enumerate(arrays):
-        size, is_float = (_TRIALS, *_entry_shape(array)), array.dtype.startswith("float")
+        size, is_float = (number, *_entry_shape(array)), array.dtype.startswith("float")
         if i < n_observed:
             value = rng.uniform(0.2, 0.8, size) if is_float else rng.integers(0, 2, size)
         else:
-            late = is_float & (np.arange(_TRIALS) >= _TRIALS // 2)
-            value = np.where(late, between, zero_one).reshape(_TRIALS, *[1] * (len(size) - 1))
+            late = is_float & (np.arange(number) >= number // 2)
+            value = np.where(late, between, zero_one).reshape(number, *[1] * (len(size) - 1))
         values.append(np.broadcast_to(value, size).astype(array.dtype))
     return values
 

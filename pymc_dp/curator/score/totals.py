@@ -20,6 +20,7 @@ from pymc_dp.curator.independence import (
     refuse_mixed_records,
     with_lengths,
 )
+from pymc_dp.curator.indices import IndexCheck, clamped
 from pymc_dp.curator.likelihood import SHAPE_ERRORS
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.graph.rewrites import rebuilt
@@ -67,6 +68,8 @@ class RecordTotal:
     ) -> None:
         n_records = records.likelihood.n_records
         self._sources, self._axes = confidential.record_arrays(parts, model, n_records, public_data)
+        if not self._sources:
+            raise ValueError(f"{names} depends on no record.")
         rows = []
         for source, axis in zip(self._sources, self._axes, strict=True):
             shape = [None if i == axis else length for i, length in enumerate(source.type.shape)]
@@ -77,6 +80,9 @@ class RecordTotal:
         #: whether a record's place in the order matters, which others change by leaving
         self.by_place = refuse_mixed_records(names, whole.sum(axis=0), long, self._axes, False)
         graph = rebuilt(parts, dict(zip(self._sources, rows, strict=True)))
+        theta = inputs[0] if inputs else pt.dvector("none")
+        graph, indices = clamped(graph, theta, rows)
+        self._check_indices = IndexCheck(names, indices, theta, rows)
         self._parts = pytensor.function(
             [*inputs, *rows], graph, mode="NUMBA", on_unused_input="ignore"
         )
@@ -86,6 +92,7 @@ class RecordTotal:
     def check_apart(self, *inputs: Any) -> None:
         """Change some records, and see that the parts of others stay as they were."""
         data = self._data()
+        self._check_indices(inputs[0] if inputs else np.zeros(0), data)
         if self._splits(inputs, data):
             data = self._part(data, slice(0, _TRIED))
 
@@ -249,7 +256,9 @@ class ConfidentialScores:
         """Compile the sum of a user's function of the records, held by length."""
         known = zip(self.arrays, self.graph.arrays, strict=True)
         arrays = {each.name: array for each, array in known if each.name}
-        parts = held_by_length(named_statistic(name, statistic, arrays), clip)
+        rows = named_statistic(name, statistic, arrays)
+        confidential.refuse_arrays_beside(f"also={name!r}", rows, list(arrays.values()))
+        parts = held_by_length(rows, clip)
         total = self._record_total(f"also={name!r}", [], parts)
         total.check_apart()
         return lambda: total(clip / CLIPPED).tolist()
@@ -266,6 +275,7 @@ class ConfidentialScores:
         if any(axes) or not set(sources) <= set(self.graph.arrays):
             return None
         try:
+            self.graph.tried(place, len(self.observed), 7)  # or None would tell of six records
             return self.graph.tried(place, len(self.observed))
         except SHAPE_ERRORS:
             return None

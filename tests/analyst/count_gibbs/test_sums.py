@@ -43,7 +43,7 @@ def log_weights(i, terms, trials):
     if terms["beta"][i] >= 0:
         rest = gammaln(trials[i] - k + terms["beta"][i])
         law += rest - gammaln(trials[i] + terms["beta"][i])
-    seen = [log_noise(np.full(k.size, r), k) for r in np.flatnonzero(CELLS == i)]
+    seen = [log_noise(np.full(k.size, r), k) for r in np.flatnonzero(np.equal(CELLS, i))]
     return k, law + sum(seen)
 
 

@@ -9,7 +9,6 @@ import pytest
 from scipy.special import logsumexp
 
 import pymc_dp as pmdp
-from pymc_dp.analyst.marginal.strategy import integrated_out
 from pymc_dp.graph.intervals import ONCE
 
 
