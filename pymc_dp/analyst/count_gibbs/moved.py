@@ -315,7 +315,7 @@ class MovedCells:
         place = self._place(given, counts, carried)
         report = np.zeros(REPORT_SIZE)
         rate = (1.0 + tuning.count) ** -0.5 if tuning.active else 0.0
-        times = 1 if coordinates.cells.size else int(np.clip(200 // counts.size, 1, 8))
+        times = 1 if coordinates.cells.size else int(np.clip(200 // counts.size, 4, 8))
         self.draw(
             rng, q, place, tuning.metric, tuning.step.step_size, tuning.doublings, report, times,
             rate,
