@@ -134,8 +134,10 @@ def estimate(table: CountTable, components: Components, expected: Vector) -> Vec
     matrix = sparse.diags_array(weights) @ table.matrix[np.flatnonzero(known)]
     wanted = weights * (components.released - components.constant)[known]
     weak = 0.1 / np.sqrt(np.abs(expected) + 1)
-    whole = sparse.vstack([matrix, sparse.diags_array(weak)], format="csr")
-    found = lsqr(whole, np.concatenate([wanted, weak * expected]), iter_lim=300)[0]
+    sure = weights.max(initial=1.0)
+    whole = sparse.vstack([matrix, sure * totals.matrix, sparse.diags_array(weak)], format="csr")
+    given = np.concatenate([wanted, sure * totals.values, weak * expected])
+    found = lsqr(whole, given, atol=1e-14, btol=1e-14, iter_lim=300)[0]
     return np.asarray(found)
 
 
