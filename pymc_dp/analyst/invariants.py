@@ -48,7 +48,7 @@ def check_totals(
     [record] = records
     groups = _groups(record, contributions)
     if groups is not None:
-        ExactTotals(name, str(record.name), groups).agreeing(length_of(record), released)
+        ExactTotals(name, str(record.name), groups).shared_out(length_of(record), released)
 
 
 def sampled_with_records(model: pm.Model, block: RecordBlock) -> bool:
@@ -111,6 +111,13 @@ class ExactTotals:
 
     def agreeing(self, n: int, released: NDArray) -> NDArray[np.int64]:
         """Find categories of n records with the released totals."""
+        categories, numbers = self.shared_out(n, released)
+        return np.repeat(categories, numbers)
+
+    def shared_out(
+        self, n: int, released: NDArray
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Find categories, and how many of n records each has, with the released totals."""
         totals = np.ravel(released).astype(int)
         outside = np.flatnonzero(self.groups.sum(axis=1) == 0)
         rest = n - totals.sum()
@@ -119,8 +126,8 @@ class ExactTotals:
                 f"The exact totals {totals} of {self.name!r} cannot be those of {n} records of "
                 f"{self.record!r}."
             )
-        values = np.repeat(np.argmax(self.groups == 1, axis=0), totals)
-        return np.concatenate([values, np.repeat(outside[:1], rest)])
+        categories = np.concatenate([np.argmax(self.groups == 1, axis=0), outside[:1]])
+        return categories, np.concatenate([totals, [rest]])[: len(categories)]
 
 
 def _groups(record: Any, contributions: Any) -> NDArray[np.float64] | None:

@@ -123,8 +123,10 @@ def agreeing(table: CountTable, lattice: Lattice, totals: Totals, near: Vector) 
     )
 
 
-def estimate(table: CountTable, components: Components, expected: Vector) -> Vector:
-    """Find counts that agree with what was released, by weighted least squares.
+def estimate(
+    table: CountTable, components: Components, totals: Totals, expected: Vector
+) -> Vector:
+    """Find counts that agree with releases and exact totals, by weighted least squares.
 
     `expected` are the counts that the model expects at the start; they count as one more
     observation of each cell, with the variance of a Poisson count, but a weak one.
