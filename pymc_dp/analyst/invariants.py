@@ -114,9 +114,7 @@ class ExactTotals:
         categories, numbers = self.shared_out(n, released)
         return np.repeat(categories, numbers)
 
-    def shared_out(
-        self, n: int, released: NDArray
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def shared_out(self, n: int, released: NDArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Find categories, and how many of n records each has, with the released totals."""
         totals = np.ravel(released).astype(int)
         outside = np.flatnonzero(self.groups.sum(axis=1) == 0)

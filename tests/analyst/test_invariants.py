@@ -90,7 +90,7 @@ def test_record_gibbs_refuses_what_it_cannot_honour(weights):
     with pm.Model():
         g = pm.Categorical("g", np.ones(3) / 3, shape=7)
         pmdp.Privatized("r", (g * weights).sum(), pmdp.Exact(), observed=3)
-        with pytest.raises(ValueError, match="groups of categories.*method=.counts"):
+        with pytest.raises(ValueError, match=r"groups of categories.*method=.counts"):
             pmdp.RecordGibbs()
 
 

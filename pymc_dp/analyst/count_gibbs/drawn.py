@@ -218,7 +218,7 @@ def shift(rng, shares, row, state, rate):  # type: ignore[no-untyped-def]
 
 
 def sweep(rng, arrays, laws, counts, statistic, times, rate):  # type: ignore[no-untyped-def]
-    """Moves of cells: a place to be taken."""
+    """Move cells: a place to be taken."""
     raise NotImplementedError
 
 
@@ -278,7 +278,7 @@ class DrawnShares:
         point: PointType,
         compile_kwargs: dict[str, Any],
     ) -> DrawnShares | None:
-        """Make it, where a table's probabilities are products of shares that were seen; else None."""
+        """Make it, where cells are products of shares that the release sees; None elsewhere."""
         shares = products_of_shares(model, table, parameters)
         if shares is None or not is_released(table, shares):
             return None

@@ -123,9 +123,7 @@ def agreeing(table: CountTable, lattice: Lattice, totals: Totals, near: Vector) 
     )
 
 
-def estimate(
-    table: CountTable, components: Components, totals: Totals, expected: Vector
-) -> Vector:
+def estimate(table: CountTable, components: Components, totals: Totals, expected: Vector) -> Vector:
     """Find counts that agree with releases and exact totals, by weighted least squares.
 
     `expected` are the counts that the model expects at the start; they count as one more

@@ -191,7 +191,9 @@ class JointStates:
         return pt.alloc(pm.logp(one, value, warn_rvs=False), *shape)
 
     def contributions(self, graph: Variable, size: int) -> Any:
-        """What a record in each state adds to a total: a sparse matrix, one row a kind and state.
+        """Evaluate what a record in each state adds to a total.
+
+        The result is a sparse matrix, one row a kind and state.
 
         Parameters
         ----------

@@ -2,6 +2,7 @@
 
 import resource
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -71,9 +72,7 @@ def test_posterior_by_all_tables(scale, exact):
     for row, k, prior in [(0, 1, (2, 2)), (1, 2, (1, 4)), (1, 0, (3, 2))]:
         own = tables[:, row]
         rest = own.sum(axis=1) - own[:, k]
-        assert_same_distribution(
-            px[..., row, k], mixture(prior[0] + own[:, k], prior[1] + rest)
-        )
+        assert_same_distribution(px[..., row, k], mixture(prior[0] + own[:, k], prior[1] + rest))
 
 
 def test_many_records_are_counted_and_left_out():
@@ -111,12 +110,15 @@ def test_exact_totals_that_records_cannot_honour_are_counted():
         rows = pt.stack([(x < 2).sum(), (x >= 2).sum()])
         pmdp.Privatized("rows", rows, pmdp.Exact(), observed=[20, 30])
         pmdp.Privatized("columns", (x % 2).sum(), pmdp.Exact(), observed=24)
-        pmdp.Privatized("cells", one_hot(x, 4).sum(0), pmdp.Laplace(scale=3), observed=[8, 12, 18, 12])
+        pmdp.Privatized(
+            "cells", one_hot(x, 4).sum(0), pmdp.Laplace(scale=3), observed=[8, 12, 18, 12]
+        )
     posterior = draw(model, draws=50, tune=50)
     assert list(posterior.data_vars) == ["p"]
     counts = draw(counted(model), draws=200, tune=50, var_names=["x_counts"])["x_counts"]
     table = np.asarray(counts).reshape(-1, 2, 2)
-    assert np.all(table.sum(axis=2) == [20, 30]) and np.all(table.sum(axis=1)[:, 1] == 24)
+    assert np.all(table.sum(axis=2) == [20, 30])
+    assert np.all(table.sum(axis=1)[:, 1] == 24)
     assert len(np.unique(table[:, 0, 0])) > 3
     with model, pytest.raises(ValueError, match="exact"):
         pmdp.RecordGibbs()
@@ -130,7 +132,9 @@ def test_a_billion_records_take_no_room():
         q = pm.Beta("q", 1, 1)
         x = pm.Categorical("x", p, shape=n)
         k = pm.Binomial("k", 2, q, shape=n)
-        pmdp.Privatized("x_sums", one_hot(x, 3).sum(0), pmdp.Gaussian(sigma=9), observed=[2e8, 3e8, 5e8])
+        pmdp.Privatized(
+            "x_sums", one_hot(x, 3).sum(0), pmdp.Gaussian(sigma=9), observed=[2e8, 3e8, 5e8]
+        )
         pmdp.Privatized("k_sum", k.sum(), pmdp.DiscreteGaussian(sigma=9), observed=9 * 10**8)
         pmdp.Privatized("all", pt.ge(x, 0).sum(), pmdp.Exact(), observed=n)
     assert "n = 1000000000" in repr(pmdp.explain(model))
@@ -158,7 +162,9 @@ def test_states_that_are_too_many():
         p = pm.Dirichlet("p", np.ones((30, 3)))
         x = pm.Categorical("x", p, shape=(100, 30))
         pmdp.Privatized("r", x.sum(0), pmdp.Laplace(scale=1), observed=np.zeros(30))
-    with pytest.raises(ValueError, match="'x' has 2.05891e.14 states.*200000 are taken at the most"):
+    with pytest.raises(
+        ValueError, match=r"'x' has 2.05891e.14 states.*200000 are taken at the most"
+    ):
         pmdp.marginalize(model, method="counts")
 
 
@@ -195,3 +201,40 @@ def test_continuous_records():
         pmdp.Privatized("r", x.sum(), pmdp.Laplace(scale=1), observed=3.0)
     with pytest.raises(ValueError, match="'x' has no list of values"):
         pmdp.marginalize(model, method="counts")
+
+
+@pytest.mark.calibrate
+@pytest.mark.parametrize("scale", [3.0, 40.0])
+def test_agrees_with_the_records(scale):
+    """200 records, sampled themselves and counted; quantiles of one against draws of the other."""
+    released = np.array([80.0, 70, 50, 20, 30, 25])
+    model = two_questions(200, scale, released)
+    a = draw(model, draws=8000)
+    b = draw(pmdp.marginalize(model, method="counts"), draws=8000)
+    for name, place in [("p", ()), ("px", (0, 1)), ("px", (1, 2))]:
+        one, two = (values(found, name)[(..., *place)] for found in (a, b))
+        found = np.array([az.ess(v, method="mean") for v in (one, two)], dtype=float)
+        size = 0.5 * found.prod() / found.sum()  # half of it: estimates of it are rough
+        distance = stats.ks_2samp(one.ravel(), two.ravel()).statistic
+        assert stats.kstwobign.sf(np.sqrt(size) * distance) > 1e-5
+
+
+@pytest.mark.calibrate
+def test_ranks_of_the_truth_are_uniform():
+    """Simulation-based calibration, 200 replicates of 2000 records with noise as wide as counts."""
+    rng, n, scale, ranks = np.random.default_rng(3), 2000, 30.0, []
+    for seed in range(200):
+        p = rng.beta(2, 3)
+        px = np.array([rng.dirichlet(a) for a in ([1.0, 2, 1], [3, 1, 1])])
+        yes = rng.binomial(n, p)
+        table = np.array([rng.multinomial(n - yes, px[0]), rng.multinomial(yes, px[1])])
+        sums = np.concatenate([table.sum(axis=0), table[1]])
+        model = two_questions(n, scale, sums + rng.laplace(0, scale, 6))
+        posterior = draw(model, draws=500, tune=300, seed=seed)
+        truth = {"p": p, "px": px}
+        thinned = {name: values(posterior, name)[:, ::10] for name in truth}
+        below = [(thinned["p"] < p).sum(), (thinned["px"][..., 1, 2] < px[1, 2]).sum()]
+        ranks.append([*below, (thinned["px"][..., 0, 1] < px[0, 1]).sum()])
+    for column in np.array(ranks).T:  # out of 100 draws
+        counts = np.histogram(column, bins=np.linspace(-0.5, 100.5, 11))[0]
+        assert stats.chisquare(counts).pvalue > 1e-5
