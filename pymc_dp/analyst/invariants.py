@@ -11,20 +11,25 @@ import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.blocking import PointType
-from pytensor.graph.replace import graph_replace
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.analyst.marginal.values import finite_values
 from pymc_dp.analyst.records import RecordBlock, length_of
-from pymc_dp.graph.additivity import direct_inputs
+from pymc_dp.graph.additivity import NotAdditiveError, direct_inputs
 from pymc_dp.graph.intervals import ONCE, unknowns
+from pymc_dp.graph.rows import distinct_rows, on_rows
 from pymc_dp.graph.support import small_support
 from pymc_dp.mechanisms import Exact
 
-__all__ = ["ExactTotals", "check_totals"]
+__all__ = ["ExactTotals", "check_totals", "sampled_with_records"]
 
 _CAN = (
     "RecordGibbs can honour exact totals that count the records in one or more groups of "
     "categories of one categorical or Bernoulli variable of shape (n,), no record in two groups"
+)
+_COUNTED = (
+    "others of records with finitely many values (pm.Categorical, pm.Bernoulli, pm.Binomial, "
+    'pm.DiscreteUniform) by pmdp.marginalize(model, method="counts")'
 )
 
 
@@ -34,12 +39,32 @@ def check_totals(
     contributions: TensorVariable | None,
     released: NDArray,
 ) -> None:
-    """Refuse exact totals that RecordGibbs cannot honour, or that no records can have."""
-    if contributions is None or len(records) != 1 or small_support(records[0]) is None:
-        raise ValueError(f"The statistic of {name!r} was released exactly. {_CAN}.")
+    """Refuse exact totals that cannot be honoured, or that no records can have."""
+    endless = [rv for rv in records if finite_values(rv) is None]
+    if contributions is None or not records or endless:
+        raise ValueError(f"The statistic of {name!r} was released exactly. {_CAN}; {_COUNTED}.")
+    if len(records) > 1:
+        return
     [record] = records
-    groups = _groups(name, record, contributions)
-    ExactTotals(name, str(record.name), groups).agreeing(length_of(record), released)
+    groups = _groups(record, contributions)
+    if groups is not None:
+        ExactTotals(name, str(record.name), groups).shared_out(length_of(record), released)
+
+
+def sampled_with_records(model: pm.Model, block: RecordBlock) -> bool:
+    """Whether RecordGibbs can honour the exact totals of a block, if there are any."""
+    exact = [
+        (release, contributions)
+        for release, contributions in zip(block.releases, block.contributions, strict=True)
+        if isinstance(release.mechanism, Exact) and release.rv in model.observed_RVs
+    ]
+    if len(exact) > 1:
+        return False
+    for release, contributions in exact:
+        used = direct_inputs([release.statistic], block.records)
+        if len(used) > 1 or _groups(used[0], contributions) is None:
+            return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -65,8 +90,14 @@ class ExactTotals:
         """Find those of a block; None where every release has noise."""
         for release, contributions in zip(block.releases, block.contributions, strict=True):
             if isinstance(release.mechanism, Exact) and release.rv in model.observed_RVs:
-                [record] = direct_inputs([release.statistic], block.records)
-                groups = _groups(release.name, record, contributions)
+                used = direct_inputs([release.statistic], block.records)
+                groups = _groups(used[0], contributions)
+                if groups is None or not sampled_with_records(model, block):
+                    raise ValueError(
+                        f"The statistic of {release.name!r} was released exactly. {_CAN}; "
+                        f"{_COUNTED}."
+                    )
+                record = used[0]
                 return cls(release.name, str(model.rvs_to_values[record].name), groups)
         return None
 
@@ -80,6 +111,11 @@ class ExactTotals:
 
     def agreeing(self, n: int, released: NDArray) -> NDArray[np.int64]:
         """Find categories of n records with the released totals."""
+        categories, numbers = self.shared_out(n, released)
+        return np.repeat(categories, numbers)
+
+    def shared_out(self, n: int, released: NDArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Find categories, and how many of n records each has, with the released totals."""
         totals = np.ravel(released).astype(int)
         outside = np.flatnonzero(self.groups.sum(axis=1) == 0)
         rest = n - totals.sum()
@@ -88,24 +124,29 @@ class ExactTotals:
                 f"The exact totals {totals} of {self.name!r} cannot be those of {n} records of "
                 f"{self.record!r}."
             )
-        values = np.repeat(np.argmax(self.groups == 1, axis=0), totals)
-        return np.concatenate([values, np.repeat(outside[:1], rest)])
+        categories = np.concatenate([np.argmax(self.groups == 1, axis=0), outside[:1]])
+        return categories, np.concatenate([totals, [rest]])[: len(categories)]
 
 
-def _groups(name: str, record: Any, contributions: Any) -> NDArray[np.float64]:
-    """Which total each category counts towards, where each counts towards one at the most."""
+def _groups(record: Any, contributions: Any) -> NDArray[np.float64] | None:
+    """Which total each category counts towards; None where one counts towards several.
+
+    Looked at for records that stand for all others: what each adds does not depend on covariates.
+    """
     support = small_support(record)
-    refused = ValueError(f"The statistic of {name!r} was released exactly. {_CAN}.")
-    if support is None or unknowns(contributions, [record]):
-        raise refused
-    flat = contributions.reshape((contributions.shape[0], -1)).astype("float64")
-    rows = []
-    for value in support:
-        everywhere = pt.full((length_of(record),), value, dtype=record.dtype)
-        [graph] = graph_replace([flat], {record: everywhere}, strict=False)
-        added = pytensor.function([], graph, mode=ONCE)()
-        same = bool(np.all(added == added[0]))
-        if not same or not np.all(np.isin(added[0], (0, 1))) or added[0].sum() > 1:
-            raise refused
-        rows.append(added[0])
-    return np.array(rows)
+    if support is None or record.type.ndim != 1 or unknowns(contributions, [record]):
+        return None
+    try:
+        index, _ = distinct_rows([(contributions, 0)], [record], length_of(record))
+        values = pt.constant(np.tile(np.array(support, dtype=record.dtype), len(index)))
+        rows = np.repeat(index, len(support))
+        [graph] = on_rows([(contributions, 0)], {record: values}, rows)
+    except NotAdditiveError:
+        return None
+    added = pytensor.function([], graph.astype("float64"), mode=ONCE)()
+    added = np.broadcast_to(added, (len(rows), *added.shape[1:]))
+    added = added.reshape(len(index), len(support), -1)
+    same = bool(np.all(added == added[0]))
+    if not same or not np.all(np.isin(added, (0, 1))) or np.any(added[0].sum(axis=1) > 1):
+        return None
+    return added[0]

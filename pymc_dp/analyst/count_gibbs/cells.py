@@ -39,6 +39,10 @@ __all__ = [
 ]
 
 
+#: entries of variables up to which maps of them are read: longer ones are tables of records
+MOST_LISTED = 5_000_000
+
+
 @dataclass(frozen=True)
 class CountTable:
     """All cells of a model side by side, and their releases.
@@ -164,6 +168,8 @@ def linear_release(
 ) -> tuple[list[TensorVariable], list[CellLaw], LinearMap] | None:
     """Cells that a statistic is a linear map of, their laws and the map; None for others."""
     used = [rv for rv in direct_inputs([statistic], model.basic_RVs) if rv in model.free_RVs]
+    if sum(np.prod(shape_of(rv)) for rv in used) > MOST_LISTED:
+        return None
     laws = [law_of(rv, model.basic_RVs) for rv in used]
     if not used or None in laws:
         return None

@@ -12,11 +12,13 @@ import pymc as pm
 from numpy.typing import NDArray
 from pymc.blocking import PointType
 from pytensor.tensor.variable import TensorVariable
+from scipy import sparse
 
 from pymc_dp.analyst.count_gibbs.cells import CountTable
 from pymc_dp.analyst.count_gibbs.laws import PHI, TERMS
 from pymc_dp.analyst.count_gibbs.noise import ReleasedComponents
-from pymc_dp.analyst.count_gibbs.shares import Shares, products_of_shares
+from pymc_dp.analyst.count_gibbs.shares import Shares, known_sums, products_of_shares
+from pymc_dp.analyst.count_gibbs.shares import released as is_released
 from pymc_dp.analyst.count_gibbs.start import (
     agreeing,
     estimate,
@@ -216,7 +218,7 @@ def shift(rng, shares, row, state, rate):  # type: ignore[no-untyped-def]
 
 
 def sweep(rng, arrays, laws, counts, statistic, times, rate):  # type: ignore[no-untyped-def]
-    """Stand where the moves of cells are joined in."""
+    """Move cells: a place to be taken."""
     raise NotImplementedError
 
 
@@ -258,8 +260,7 @@ class DrawnShares:
         released: ReleasedComponents,
     ) -> None:
         self.table, self.shares, self.layout, self.released = table, shares, layout, released
-        sides = np.concatenate([np.repeat(s[-1], int(np.prod(s[:-1]))) for s in table.shapes])
-        self.row_of = np.repeat(np.arange(len(sides)), sides)
+        self.row_of = sparse.csc_array(known_sums(table)).indices.astype(np.int64)
         self.lattice = table_lattice(table, known_totals(table, released.components()))
         self.read_release()
         seen = 2 * shares.cells.size / shares.prior.size  # cells that a shift looks at
@@ -277,9 +278,9 @@ class DrawnShares:
         point: PointType,
         compile_kwargs: dict[str, Any],
     ) -> DrawnShares | None:
-        """Make it, where a table's probabilities are products of shares; None elsewhere."""
+        """Make it, where cells are products of shares that the release sees; None elsewhere."""
         shares = products_of_shares(model, table, parameters)
-        if shares is None:
+        if shares is None or not is_released(table, shares):
             return None
         return cls(table, shares, PointLayout(model, parameters, [], point, {}), released)
 
@@ -293,7 +294,7 @@ class DrawnShares:
         self, theta: Vector, given: Vector, counts: Vector
     ) -> tuple[Vector, Vector, Scales, Vector]:
         """Return where a chain starts: parameters, counts, and how far moves go."""
-        near = estimate(self.table, self.components, counts)
+        near = estimate(self.table, self.components, self.totals, counts)
         counts = agreeing(self.table, self.lattice, self.totals, near)
         scales = np.full(len(self.shares.rows) - 1, 0.01)
         return theta, counts, Scales(np.ones_like(self.arrays.scales), scales), np.ones(theta.size)

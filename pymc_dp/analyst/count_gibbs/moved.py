@@ -272,7 +272,7 @@ class MovedCells:
         self, theta: Vector, given: Vector, counts: Vector
     ) -> tuple[Vector, Vector, Carried, Vector]:
         """Return where a chain starts: parameters, counts, how they move, and scales for NUTS."""
-        near = estimate(self.table, self.components, counts)
+        near = estimate(self.table, self.components, self.totals, counts)
         counts = agreeing(self.table, self.lattice, self.totals, near)
         vector = np.concatenate([given, counts, 0 * counts])
         theta = climbed(self.density, theta, vector)

@@ -28,10 +28,12 @@ from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.support import has_whole_support
 from pymc_dp.types import Matrix, Vector
 
-__all__ = ["Shares", "products_of_shares"]
+__all__ = ["Shares", "known_sums", "products_of_shares", "released"]
 
 Indices = NDArray[np.int64]
 
+#: released sums up to which it is looked at whether shares follow from them
+_MOST_SUMS = 2000
 #: evaluations of a cell's probability by which the powers are found, at the most
 _MOST_EVALUATIONS = 50_000_000
 
@@ -97,6 +99,29 @@ def products_of_shares(
     evaluate = pytensor.function(list(parameters), phi, mode=ONCE, on_unused_input="ignore")
     beta = [_is_beta(rv) for rv, prior in zip(parameters, priors, strict=True) for _ in prior]
     return _read(lambda x: np.asarray(evaluate(*_natural(x, parameters, priors))), priors, beta)
+
+
+def released(table: CountTable, shares: Shares) -> bool:
+    """Whether the sums that the shares depend on are sums of what was released.
+
+    Moves of a few units are then enough: what noise leaves open is all that they have to cross.
+    Counts that no release sees would be crossed a few units at a time.
+    """
+    known = known_sums(table)
+    seen = sparse.csr_array(sparse.vstack([known, table.matrix], format="csr"))
+    if seen.shape[0] > _MOST_SUMS:
+        return False
+    shape = (table.size, shares.prior.size)
+    powers = sparse.csr_array((shares.powers, shares.entries, shares.starts), shape=shape)
+    weights = np.linalg.pinv((seen @ seen.T).toarray()) @ (seen @ powers).toarray()
+    return bool(np.abs(powers.toarray() - seen.T @ weights).max() < 1e-6)
+
+
+def known_sums(table: CountTable) -> Any:
+    """Rows of multinomial tables, whose sums are known: a matrix, one column a cell."""
+    sides = [np.repeat(shape[-1], int(np.prod(shape[:-1]))) for shape in table.shapes]
+    rows = np.repeat(np.arange(sum(map(len, sides))), np.concatenate(sides))
+    return sparse.csr_array((np.ones(table.size), (rows, np.arange(table.size))))
 
 
 def _is_public_prior(model: pm.Model, rv: TensorVariable) -> bool:

@@ -123,8 +123,8 @@ def agreeing(table: CountTable, lattice: Lattice, totals: Totals, near: Vector) 
     )
 
 
-def estimate(table: CountTable, components: Components, expected: Vector) -> Vector:
-    """Find counts that agree with what was released, by weighted least squares.
+def estimate(table: CountTable, components: Components, totals: Totals, expected: Vector) -> Vector:
+    """Find counts that agree with releases and exact totals, by weighted least squares.
 
     `expected` are the counts that the model expects at the start; they count as one more
     observation of each cell, with the variance of a Poisson count, but a weak one.
@@ -134,8 +134,10 @@ def estimate(table: CountTable, components: Components, expected: Vector) -> Vec
     matrix = sparse.diags_array(weights) @ table.matrix[np.flatnonzero(known)]
     wanted = weights * (components.released - components.constant)[known]
     weak = 0.1 / np.sqrt(np.abs(expected) + 1)
-    whole = sparse.vstack([matrix, sparse.diags_array(weak)], format="csr")
-    found = lsqr(whole, np.concatenate([wanted, weak * expected]), iter_lim=300)[0]
+    sure = weights.max(initial=1.0)
+    whole = sparse.vstack([matrix, sure * totals.matrix, sparse.diags_array(weak)], format="csr")
+    given = np.concatenate([wanted, sure * totals.values, weak * expected])
+    found = lsqr(whole, given, atol=1e-14, btol=1e-14, iter_lim=300)[0]
     return np.asarray(found)
 
 

@@ -18,7 +18,7 @@ class RecordCountsRV(AuxiliaryRV, MultinomialRV):
     first axis is one row for every kind of record.
     """
 
-    __props__ = (*MultinomialRV.__props__, "integrated")  # type: ignore[assignment]
+    __props__: Any = (*MultinomialRV.__props__, "integrated")
     _print_name = ("RecordCounts", "\\operatorname{RecordCounts}")
 
     def __init__(self, integrated: Integrated, **kwargs: Any) -> None:

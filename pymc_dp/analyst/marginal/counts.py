@@ -8,7 +8,8 @@ parameters these counts are multinomial,
 
 q the probability of each state in the model, and a release of a sum is a release of the linear map
 A c, A what a record in each state adds. With public covariates there is one such table for every
-distinct row of them. States that no release tells apart are one cell: its probability is their sum.
+distinct row of them. Many states that no release tells apart are one cell: its probability is their
+sum.
 :class:`~pymc_dp.CountGibbs` samples the tables.
 """
 
@@ -27,6 +28,7 @@ from pytensor.tensor.variable import TensorVariable
 from scipy import sparse
 
 from pymc_dp.analyst.count_gibbs.tables import RecordCountsRV
+from pymc_dp.analyst.invariants import sampled_with_records
 from pymc_dp.analyst.marginal.moments import Contributions
 from pymc_dp.analyst.marginal.states import JointStates, number_of_states, same_rows
 from pymc_dp.analyst.marginal.strategy import Integrated, Replacement
@@ -45,6 +47,9 @@ __all__ = ["MANY_RECORDS", "MOST_STATES", "Counts", "is_cheaper", "told_of"]
 MOST_STATES = 200_000
 #: pmdp.sample counts records by itself from so many on, where there are as many for each cell
 MANY_RECORDS, RECORDS_PER_CELL = 1000, 10
+#: states that no release tells apart are one cell where this makes the table so many times smaller:
+#: given all states apart, parameters that are shares of them can be drawn
+SAVED_BY_MERGING = 4
 #: draws of the prior by which states are found that are impossible
 TRIALS = 5
 #: entries up to which a linear map is a dense matrix
@@ -110,11 +115,15 @@ def told_of(model: pm.Model, block: RecordBlock) -> Integrated:
 
 
 def is_cheaper(model: pm.Model, block: RecordBlock) -> bool:
-    """Whether a sweep over the cells of a block is far shorter than one over its records."""
+    """Whether a sweep over the cells of a block is far shorter than one over its records.
+
+    Exact totals that :class:`~pymc_dp.RecordGibbs` cannot honour are counted at any cost.
+    """
     n = length_of(block.records[0])
-    if n < MANY_RECORDS or Counts().refusal(model, block) is not None:
+    alone = not sampled_with_records(model, block)
+    if (n < MANY_RECORDS and not alone) or Counts().refusal(model, block) is not None:
         return False
-    return RECORDS_PER_CELL * _Table.of(model, block).cells <= n
+    return alone or RECORDS_PER_CELL * _Table.of(model, block).cells <= n
 
 
 @dataclass(frozen=True)
@@ -166,10 +175,11 @@ class _Table:
         possible = _possible(block, states)
         chosen, states = chosen[possible], states.kept(possible)
         _, first, group = np.unique(group[chosen], return_index=True, return_inverse=True)
+        if SAVED_BY_MERGING * len(first) > len(chosen):
+            first = group = np.arange(len(chosen))
         rows = (np.arange(kinds)[:, None] * number + chosen[first]).ravel()
-        return cls(
-            states, group.ravel(), contributions.counts, [found[rows] for found in maps], constants
-        )
+        sizes = np.asarray(contributions.counts.data).astype(np.int64)
+        return cls(states, group.ravel(), sizes, [found[rows] for found in maps], constants)
 
     @property
     def width(self) -> int:

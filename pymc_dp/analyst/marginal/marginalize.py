@@ -54,6 +54,10 @@ def marginalize(
         ``"exact"``: noise is on every record, and each record is summed or integrated out by
         itself; nothing is approximated but by a quadrature whose error is told.
 
+        ``"counts"``: records with finitely many states become the table of their counts, of which
+        releases of sums are linear maps; nothing is approximated, and
+        :class:`~pymc_dp.CountGibbs` samples the table.
+
         ``"normal"``: the sums that were released are taken to be normal, with the mean and
         covariance that the model gives them; right to O(1/sqrt(n)).
 

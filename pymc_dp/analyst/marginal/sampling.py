@@ -15,10 +15,11 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.analyst.count_gibbs.cells import cell_variables
 from pymc_dp.analyst.count_gibbs.tables import RecordCountsRV
 from pymc_dp.analyst.marginal.accuracy import NormalError, normal_error
-from pymc_dp.analyst.marginal.counts import MANY_RECORDS, Counts, is_cheaper
+from pymc_dp.analyst.marginal.counts import Counts, is_cheaper
 from pymc_dp.analyst.marginal.marginalize import STRATEGIES, marginalize
 from pymc_dp.analyst.marginal.start import find_mode, scattered_start
 from pymc_dp.analyst.marginal.strategy import auxiliary_variables, integrated_out
+from pymc_dp.analyst.marginal.values import finite_values
 from pymc_dp.analyst.records import RecordBlock, length_of, record_blocks, record_variables
 from pymc_dp.graph.additivity import direct_inputs
 
@@ -66,7 +67,7 @@ def counted_blocks(model: pm.Model) -> list[RecordBlock]:
     """All blocks of records of a model, where counting them is cheaper; otherwise none."""
     cells = cell_variables(model)
     records = [rv for rv in record_variables(model) if rv not in cells]
-    if not records or any(length_of(rv) < MANY_RECORDS for rv in records):
+    if not records or any(finite_values(rv) is None for rv in records):
         return []
     try:
         blocks = record_blocks(model, records)

@@ -13,8 +13,9 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import graph_inputs
-from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
+from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, CategoricalRV
 from scipy import sparse
+from scipy.special import comb
 
 from pymc_dp.analyst.marginal.moments import aligned_parameters
 from pymc_dp.analyst.marginal.values import finite_values
@@ -180,13 +181,19 @@ class JointStates:
         if isinstance(op, BernoulliRV):
             p = found[0].astype("float64")
             return pt.alloc(pt.stack([pt.log1p(-p), pt.log(p)], axis=-1), *shape)
+        if isinstance(op, BinomialRV) and np.all(found[0].eval(mode=ONCE) == values[-1]):
+            k, p = np.array(values, dtype=np.float64), found[1].astype("float64")[..., None]
+            ways = np.log(comb(values[-1], k))
+            return pt.alloc(ways + k * pt.log(p) + k[::-1].copy() * pt.log1p(-p), *shape)
         rng = rv.owner.inputs[0]
         one: Any = op.make_node(rng, None, *[p[..., None] for p in found]).outputs[1]
         value = pt.constant(np.array(values, dtype=rv.dtype))
         return pt.alloc(pm.logp(one, value, warn_rvs=False), *shape)
 
     def contributions(self, graph: Variable, size: int) -> Any:
-        """Sparse matrix of what a record in each state adds to a total, one row a kind and state.
+        """Evaluate what a record in each state adds to a total.
+
+        The result is a sparse matrix, one row a kind and state.
 
         Parameters
         ----------
@@ -202,20 +209,20 @@ class JointStates:
             kind, state = np.divmod(place, self.size)
             given = {rv: pt.constant(value[state]) for rv, value in self.values.items()}
             [found] = on_rows([(graph, 0)], given, self.index[kind], self.parameters)
-            _check_public(found)
+            _check_public(found, self.parameters)
             value = pytensor.function([], found.astype("float64"), mode=ONCE)()
             flat = np.broadcast_to(value, (len(place), *value.shape[1:]))
             parts.append(sparse.csr_array(flat.reshape(len(place), size)))
         return sparse.csr_array(sparse.vstack(parts, format="csr"))
 
 
-def _check_public(graph: Variable) -> None:
+def _check_public(graph: Variable, parameters: Sequence[Any]) -> None:
     """Refuse contributions that anything but constants and the records enters."""
-    used = [var for var in graph_inputs([graph]) if not isinstance(var, Constant)]
-    named = [str(var.name) for var in used if var.name]
+    used = direct_inputs([graph], parameters)
+    used = used or [var for var in graph_inputs([graph]) if not isinstance(var, Constant)]
     if used:
-        names = ", ".join(map(repr, named)) or "a random variable"
-        raise ValueError(f"what one record adds also depends on {names}")
+        names = ", ".join(repr(var.name) for var in used)
+        raise ValueError(f"what one record adds also depends on {names}, which may change")
 
 
 def same_rows(matrix: Any, blocks: int) -> NDArray[np.int64]:
