@@ -23,9 +23,9 @@ import pymc as pm
 import pymc_dp as pmdp
 from pymc_dp.accounting import noise
 from pymc_dp.accounting.levels import CLIPPED, GRADIENT_LEVELS
-from pymc_dp.analyst.marginal.expanded import _Posterior
-from pymc_dp.analyst.marginal.expansion import SimulatedRecords
 from pymc_dp.analyst.marginal.marginalize import _records
+from pymc_dp.analyst.marginal.normal.expanded import _Posterior
+from pymc_dp.analyst.marginal.normal.expansion import SimulatedRecords
 from pymc_dp.analyst.records import record_blocks
 from pymc_dp.analyst.score.looks import Look
 from pymc_dp.curator.model import RecordModel

@@ -17,8 +17,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.count_gibbs.cells import CountTable, describe_cells, describe_releases
 from pymc_dp.analyst.count_gibbs.step import CountGibbs
-from pymc_dp.analyst.marginal.accuracy import laplace_draws, normal_error
-from pymc_dp.analyst.marginal.counts import told_of
+from pymc_dp.analyst.marginal.counts.tables import told_of
+from pymc_dp.analyst.marginal.normal.accuracy import laplace_draws, normal_error
 from pymc_dp.analyst.marginal.sampling import counted_blocks
 from pymc_dp.analyst.marginal.strategy import auxiliary_variables, integrated_out
 from pymc_dp.analyst.record_gibbs.interweave import interweaving_plan, together

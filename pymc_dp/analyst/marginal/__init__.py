@@ -1,1 +1,1 @@
-"""Records integrated out: one module a way to do it (see ``strategy``), ``marginalize`` picks."""
+"""Records integrated out: one folder a way to do it (see ``strategy``), ``marginalize`` picks."""

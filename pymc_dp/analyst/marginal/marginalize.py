@@ -8,12 +8,15 @@ from typing import Any
 import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.marginal.counts import Counts
-from pymc_dp.analyst.marginal.exact import Exact
-from pymc_dp.analyst.marginal.expanded import Expanded
-from pymc_dp.analyst.marginal.normal import Normal
+from pymc_dp.analyst.marginal.counts.tables import Counts
+from pymc_dp.analyst.marginal.exact.each_record import Exact
+from pymc_dp.analyst.marginal.normal.expanded import Expanded
+from pymc_dp.analyst.marginal.normal.sums import Normal
 from pymc_dp.analyst.marginal.rebuild import rebuilt
-from pymc_dp.analyst.marginal.regression import integrated_statistics, regression_variables
+from pymc_dp.analyst.marginal.regression.statistics import (
+    integrated_statistics,
+    regression_variables,
+)
 from pymc_dp.analyst.marginal.strategy import Replacement, Strategy
 from pymc_dp.analyst.records import (
     RecordBlock,

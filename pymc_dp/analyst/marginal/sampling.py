@@ -14,9 +14,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.count_gibbs.cells import cell_variables
 from pymc_dp.analyst.count_gibbs.tables import RecordCountsRV
-from pymc_dp.analyst.marginal.accuracy import NormalError, normal_error
-from pymc_dp.analyst.marginal.counts import Counts, is_cheaper
+from pymc_dp.analyst.marginal.counts.tables import Counts, is_cheaper
 from pymc_dp.analyst.marginal.marginalize import STRATEGIES, marginalize
+from pymc_dp.analyst.marginal.normal.accuracy import NormalError, normal_error
 from pymc_dp.analyst.marginal.start import find_mode, scattered_start
 from pymc_dp.analyst.marginal.strategy import auxiliary_variables, integrated_out
 from pymc_dp.analyst.marginal.values import finite_values

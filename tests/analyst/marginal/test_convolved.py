@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 import pymc_dp as pmdp
-from pymc_dp.analyst.marginal.convolved import convolved_logp
+from pymc_dp.analyst.marginal.normal.convolved import convolved_logp
 from pymc_dp.graph.intervals import ONCE
 
 MECHANISMS = {

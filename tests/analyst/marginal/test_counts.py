@@ -9,7 +9,7 @@ import pytest
 from scipy.special import logsumexp
 
 import pymc_dp as pmdp
-from pymc_dp.analyst.marginal import counts as counts_module
+from pymc_dp.analyst.marginal.counts import tables as counts_module
 from pymc_dp.graph.intervals import ONCE
 
 

@@ -9,7 +9,7 @@ from pytensor.graph.replace import graph_replace
 from scipy import stats
 
 import pymc_dp as pmdp
-from pymc_dp.analyst.marginal.moments import Contributions
+from pymc_dp.analyst.marginal.normal.moments import Contributions
 from pymc_dp.analyst.records import record_blocks, record_variables
 from pymc_dp.graph.intervals import ONCE
 

@@ -7,8 +7,8 @@ import pytest
 from scipy import integrate, stats
 
 import pymc_dp as pmdp
-from pymc_dp.analyst.marginal.accuracy import laplace_draws, normal_error
-from pymc_dp.analyst.marginal.edgeworth import edgeworth_terms, standard_cumulants
+from pymc_dp.analyst.marginal.normal.accuracy import laplace_draws, normal_error
+from pymc_dp.analyst.marginal.normal.edgeworth import edgeworth_terms, standard_cumulants
 from pymc_dp.analyst.marginal.start import find_mode
 from pymc_dp.analyst.marginal.strategy import auxiliary_variables, integrated_out
 from pymc_dp.graph.intervals import ONCE

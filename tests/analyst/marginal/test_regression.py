@@ -6,7 +6,7 @@ import pytest
 from scipy import integrate, stats
 
 import pymc_dp as pmdp
-from pymc_dp.analyst.marginal.gram import MarginalGramRV
+from pymc_dp.analyst.marginal.regression.gram import MarginalGramRV
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.regression import StatisticsLayout
 from tests.checks import assert_mean_and_sd

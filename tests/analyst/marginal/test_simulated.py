@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 from scipy import special
 
 import pymc_dp as pmdp
-from pymc_dp.analyst.marginal.accuracy import quadrature_error
+from pymc_dp.analyst.marginal.normal.accuracy import quadrature_error
 from pymc_dp.analyst.marginal.start import find_mode
 from pymc_dp.analyst.marginal.strategy import integrated_out
 from tests.analyst.marginal.test_moments import found_moments

@@ -29,8 +29,8 @@ from scipy import sparse
 
 from pymc_dp.analyst.count_gibbs.tables import RecordCountsRV
 from pymc_dp.analyst.invariants import sampled_with_records
-from pymc_dp.analyst.marginal.moments import Contributions
-from pymc_dp.analyst.marginal.states import JointStates, number_of_states, same_rows
+from pymc_dp.analyst.marginal.counts.states import JointStates, number_of_states, same_rows
+from pymc_dp.analyst.marginal.normal.moments import Contributions
 from pymc_dp.analyst.marginal.strategy import Integrated, Replacement
 from pymc_dp.analyst.marginal.values import finite_values, prior_draws, starting_values
 from pymc_dp.analyst.records import RecordBlock, batch_ndim, length_of

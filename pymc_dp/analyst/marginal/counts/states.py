@@ -17,7 +17,7 @@ from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, CategoricalRV
 from scipy import sparse
 from scipy.special import comb
 
-from pymc_dp.analyst.marginal.moments import aligned_parameters
+from pymc_dp.analyst.marginal.normal.moments import aligned_parameters
 from pymc_dp.analyst.marginal.values import finite_values
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.intervals import ONCE

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_dp.analyst.marginal.held import held
+from pymc_dp.analyst.marginal.exact.held import held
 
 __all__ = ["log_interval", "log_ndtr", "log_sum"]
 
@@ -21,7 +21,7 @@ def log_sum(terms: Any) -> Any:
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_dp.analyst.marginal.logs import log_sum
+    >>> from pymc_dp.analyst.marginal.exact.logs import log_sum
     >>> float(log_sum(np.array([-1000.0, -1000.0])).eval().round(4))
     -999.3069
     """

@@ -13,8 +13,8 @@ from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.variable import TensorVariable
 from scipy.optimize import minimize
 
-from pymc_dp.analyst.marginal.convolved import gaussian_variance
-from pymc_dp.analyst.marginal.expansion import Expansion, SimulatedRecords, why_not_simulated
+from pymc_dp.analyst.marginal.normal.convolved import gaussian_variance
+from pymc_dp.analyst.marginal.normal.expansion import Expansion, SimulatedRecords, why_not_simulated
 from pymc_dp.analyst.marginal.strategy import Integrated, MarginalRV, Replacement
 from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.records import RecordBlock

@@ -26,8 +26,8 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.marginal.gram import MarginalGramRV
-from pymc_dp.analyst.marginal.normal_release import MixingRV
+from pymc_dp.analyst.marginal.normal.normal_release import MixingRV
+from pymc_dp.analyst.marginal.regression.gram import MarginalGramRV
 from pymc_dp.analyst.marginal.strategy import Integrated, MarginalRV, Replacement
 from pymc_dp.analyst.regression.normal_x.gram_tuning import pooled
 from pymc_dp.analyst.regression.normal_x.holder_model import HolderModel, holder_model

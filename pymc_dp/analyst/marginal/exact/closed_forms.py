@@ -21,7 +21,7 @@ import pytensor.tensor as pt
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.marginal.logs import log_interval, log_ndtr, log_sum
+from pymc_dp.analyst.marginal.exact.logs import log_interval, log_ndtr, log_sum
 from pymc_dp.analyst.marginal.values import clamp_of
 from pymc_dp.analyst.release import Release
 from pymc_dp.mechanisms import Gaussian, Laplace

@@ -16,8 +16,8 @@ from pytensor.graph.replace import graph_replace
 from pytensor.tensor.random.basic import BinomialRV, GeometricRV, NegBinomialRV, PoissonRV
 from pytensor.tensor.random.type import random_generator_type
 
-from pymc_dp.analyst.marginal.convolved import gaussian_variance, laplace_scale
-from pymc_dp.analyst.marginal.normal_release import NormalReleaseRV
+from pymc_dp.analyst.marginal.normal.convolved import gaussian_variance, laplace_scale
+from pymc_dp.analyst.marginal.normal.normal_release import NormalReleaseRV
 from pymc_dp.analyst.marginal.strategy import Integrated
 from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.release import Release, releases

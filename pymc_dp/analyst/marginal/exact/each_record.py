@@ -12,13 +12,13 @@ import pytensor.tensor as pt
 from pymc.vartypes import continuous_types
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.marginal.closed_forms import has_closed_form
-from pymc_dp.analyst.marginal.mixture import record_log_density
-from pymc_dp.analyst.marginal.quadrature import gauss_legendre
-from pymc_dp.analyst.marginal.record_marginal import without_records
+from pymc_dp.analyst.marginal.exact.closed_forms import has_closed_form
+from pymc_dp.analyst.marginal.exact.mixture import record_log_density
+from pymc_dp.analyst.marginal.exact.quadrature import gauss_legendre
+from pymc_dp.analyst.marginal.exact.record_marginal import without_records
+from pymc_dp.analyst.marginal.exact.windows import LOG_TAIL, window
 from pymc_dp.analyst.marginal.strategy import Integrated, Replacement
 from pymc_dp.analyst.marginal.values import finite_values, prior_draws
-from pymc_dp.analyst.marginal.windows import LOG_TAIL, window
 from pymc_dp.analyst.records import RecordBlock, batch_ndim, length_of
 from pymc_dp.analyst.release import Release, by_name, releases
 from pymc_dp.compat import icdf_rules

@@ -29,7 +29,7 @@ from pytensor.tensor.random.basic import (
 )
 
 from pymc_dp.analyst.factors import per_record_factor
-from pymc_dp.analyst.marginal.kinks import kinks_of
+from pymc_dp.analyst.marginal.normal.kinks import kinks_of
 from pymc_dp.analyst.records import RecordBlock, batch_ndim
 from pymc_dp.compat import default_transform_rules
 from pymc_dp.graph.additivity import direct_inputs

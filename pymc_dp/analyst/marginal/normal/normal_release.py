@@ -12,7 +12,7 @@ from pytensor.tensor.random.basic import ExponentialRV
 from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.marginal.convolved import convolved_logp, normal_logp
+from pymc_dp.analyst.marginal.normal.convolved import convolved_logp, normal_logp
 from pymc_dp.analyst.marginal.strategy import AuxiliaryRV, Integrated, MarginalRV
 from pymc_dp.compat import logprob_rules, support_point_rules
 from pymc_dp.mechanisms import Mechanism

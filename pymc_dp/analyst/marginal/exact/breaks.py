@@ -36,7 +36,7 @@ def breaks_of(statistic: Any, record: Any, targets: Sequence[Any]) -> list[Any]:
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> from pymc_dp.analyst.marginal.breaks import breaks_of
+    >>> from pymc_dp.analyst.marginal.exact.breaks import breaks_of
     >>> x = pt.vector("x")
     >>> [value.eval().item() for value in breaks_of(pt.clip(2 * x + 1, -3.0, 5.0), x, [])]
     [-2.0, 2.0]

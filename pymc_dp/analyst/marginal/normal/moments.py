@@ -11,11 +11,11 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.random.basic import NormalRV
 
-from pymc_dp.analyst.marginal.kinks import kinks_of
-from pymc_dp.analyst.marginal.nodes import Table, TooManyNodesError, node_table
-from pymc_dp.analyst.marginal.piecewise import PiecewisePolynomials, piecewise_polynomials
-from pymc_dp.analyst.marginal.simulated import simulated_table
-from pymc_dp.analyst.marginal.size import UnknownSize
+from pymc_dp.analyst.marginal.normal.kinks import kinks_of
+from pymc_dp.analyst.marginal.normal.nodes import Table, TooManyNodesError, node_table
+from pymc_dp.analyst.marginal.normal.piecewise import PiecewisePolynomials, piecewise_polynomials
+from pymc_dp.analyst.marginal.normal.simulated import simulated_table
+from pymc_dp.analyst.marginal.normal.size import UnknownSize
 from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.records import RecordBlock, length_of
 from pymc_dp.analyst.unknown_size import presences

@@ -25,7 +25,7 @@ from scipy import special
 from scipy.stats import qmc
 
 from pymc_dp.analyst.factors import per_record_factor
-from pymc_dp.analyst.marginal.nodes import NoNodesError, Table, held, parameters_on
+from pymc_dp.analyst.marginal.normal.nodes import NoNodesError, Table, held, parameters_on
 from pymc_dp.analyst.records import RecordBlock, batch_ndim
 from pymc_dp.graph.rows import on_rows
 from pymc_dp.graph.support import small_support
@@ -40,7 +40,7 @@ def standard_points(number: int, dimensions: int, seed: int) -> Matrix:
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_dp.analyst.marginal.simulated import standard_points
+    >>> from pymc_dp.analyst.marginal.normal.simulated import standard_points
     >>> z = standard_points(64, 3, seed=1)
     >>> bool(np.allclose(z.mean(axis=0), 0)), bool(np.allclose(z.T @ z / 64, np.eye(3)))
     (True, True)

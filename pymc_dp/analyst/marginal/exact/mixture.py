@@ -14,12 +14,12 @@ from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.factors import per_record_factor
-from pymc_dp.analyst.marginal.closed_forms import closed_form, has_closed_form
-from pymc_dp.analyst.marginal.logs import log_sum
-from pymc_dp.analyst.marginal.quadrature import Rule, nodes
-from pymc_dp.analyst.marginal.shares import weighted_shares
+from pymc_dp.analyst.marginal.exact.closed_forms import closed_form, has_closed_form
+from pymc_dp.analyst.marginal.exact.logs import log_sum
+from pymc_dp.analyst.marginal.exact.quadrature import Rule, nodes
+from pymc_dp.analyst.marginal.exact.shares import weighted_shares
+from pymc_dp.analyst.marginal.exact.windows import Window, window
 from pymc_dp.analyst.marginal.values import combinations, finite_values
-from pymc_dp.analyst.marginal.windows import Window, window
 from pymc_dp.analyst.records import length_of
 from pymc_dp.analyst.release import Release
 

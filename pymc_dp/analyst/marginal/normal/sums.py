@@ -2,8 +2,8 @@
 
 With Gaussian noise a release is normal. Laplace noise of scale b is Gaussian with variance
 b^2 w, w exponential of mean 2: given the w of all components but one, which is summed in closed
-form (:mod:`~pymc_dp.analyst.marginal.convolved`), the totals integrate out and NUTS moves the w.
-Other noise keeps the totals as latents, standardised.
+form (:mod:`~pymc_dp.analyst.marginal.normal.convolved`), the totals integrate out and NUTS moves
+the w. Other noise keeps the totals as latents, standardised.
 
 Several releases of the same records are written one given the other, so that each remains a
 variable of its own with a density and a draw.
@@ -20,11 +20,15 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.marginal.accuracy import quadrature_error
-from pymc_dp.analyst.marginal.convolved import gaussian_variance, has_closed_form, laplace_scale
-from pymc_dp.analyst.marginal.moments import Contributions, Moments
-from pymc_dp.analyst.marginal.nodes import NoNodesError
-from pymc_dp.analyst.marginal.normal_release import (
+from pymc_dp.analyst.marginal.normal.accuracy import quadrature_error
+from pymc_dp.analyst.marginal.normal.convolved import (
+    gaussian_variance,
+    has_closed_form,
+    laplace_scale,
+)
+from pymc_dp.analyst.marginal.normal.moments import Contributions, Moments
+from pymc_dp.analyst.marginal.normal.nodes import NoNodesError
+from pymc_dp.analyst.marginal.normal.normal_release import (
     Background,
     MixingRV,
     NormalReleaseRV,

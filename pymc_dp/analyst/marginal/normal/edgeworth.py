@@ -60,7 +60,7 @@ def edgeworth_terms(y: Vector, third: Array, fourth: Array) -> tuple[float, floa
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_dp.analyst.marginal.edgeworth import edgeworth_terms
+    >>> from pymc_dp.analyst.marginal.normal.edgeworth import edgeworth_terms
     >>> first, second = edgeworth_terms(np.array([2.0]), np.full((1,) * 3, 0.6), np.zeros((1,) * 4))
     >>> round(first, 6)  # 0.6 / 6 * (2^3 - 3 * 2)
     0.2

@@ -20,7 +20,7 @@ import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 
-from pymc_dp.analyst.marginal.kinks import on_numbers
+from pymc_dp.analyst.marginal.normal.kinks import on_numbers
 from pymc_dp.types import Array, Matrix, Variable
 
 __all__ = ["PiecewisePolynomials", "piecewise_polynomials"]

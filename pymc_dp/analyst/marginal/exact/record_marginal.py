@@ -18,9 +18,9 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import truncated_graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.marginal.distinct import over_distinct_rows
-from pymc_dp.analyst.marginal.mixture import record_log_density
-from pymc_dp.analyst.marginal.quadrature import gauss_legendre
+from pymc_dp.analyst.marginal.exact.distinct import over_distinct_rows
+from pymc_dp.analyst.marginal.exact.mixture import record_log_density
+from pymc_dp.analyst.marginal.exact.quadrature import gauss_legendre
 from pymc_dp.analyst.marginal.strategy import Integrated, MarginalRV
 from pymc_dp.analyst.release import Release
 from pymc_dp.compat import collect_default_updates, logprob_rules, support_point_rules

@@ -15,8 +15,8 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 
-from pymc_dp.analyst.marginal.edgeworth import edgeworth_terms, standard_cumulants
-from pymc_dp.analyst.marginal.normal_release import NormalReleaseRV
+from pymc_dp.analyst.marginal.normal.edgeworth import edgeworth_terms, standard_cumulants
+from pymc_dp.analyst.marginal.normal.normal_release import NormalReleaseRV
 from pymc_dp.analyst.marginal.start import Mode, find_mode
 from pymc_dp.compat import replace_rvs_by_values
 from pymc_dp.graph.intervals import ONCE

@@ -4,7 +4,7 @@
 the release is normal, and with Laplace noise it is so given its variances; the statistics need not
 exist. Only under Laplace noise much larger than they vary by do they stay, standardised. Of
 :func:`~pymc_dp.HolderStatistics` z = X'y is normal given X'X and is integrated out too, see
-:mod:`~pymc_dp.analyst.marginal.holders`.
+:mod:`~pymc_dp.analyst.marginal.regression.holders`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.marginal.holders import holders_replacement
-from pymc_dp.analyst.marginal.normal_release import MixingRV, NormalReleaseRV, StandardTotalsRV
+from pymc_dp.analyst.marginal.normal.normal_release import (
+    MixingRV,
+    NormalReleaseRV,
+    StandardTotalsRV,
+)
+from pymc_dp.analyst.marginal.regression.holders import holders_replacement
 from pymc_dp.analyst.marginal.strategy import Integrated, Replacement
 from pymc_dp.analyst.regression.conjugate_priors import constant
 from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import (

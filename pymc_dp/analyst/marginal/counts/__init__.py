@@ -1,0 +1,1 @@
+"""Records of finitely many states by their table of counts."""

@@ -1,0 +1,1 @@
+"""Noise on every record: each summed or integrated out by itself."""

@@ -1,0 +1,1 @@
+"""Sums over records by their normal law, and how far off that is."""

@@ -1,0 +1,1 @@
+"""Statistics of regressions, of one holder or several, integrated out."""
