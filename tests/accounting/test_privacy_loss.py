@@ -138,3 +138,9 @@ def test_hardly_any_noise_is_no_guarantee():
 def test_closed_form_of_delta_is_the_one_used():
     # the tail that everything here is built on, where it is easy to say
     assert gaussian_delta(0.0, 0.5) == pytest.approx(2 * ndtr(0.5) - 1)
+
+
+@pytest.mark.parametrize("form", ["fixed", "poisson", "remove"])
+@pytest.mark.parametrize("shift", [36.0, 49.0])
+def test_losses_beyond_floats_are_not_counted(form, shift):
+    assert composed_loss_epsilon([Look(shift, 0.5, form, 1)], 1e-6) == math.inf

@@ -8,8 +8,10 @@ import warnings
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.builders import OpFromGraph
 
 import pymc_dp as pmdp
 from pymc_dp.accounting import noise
@@ -318,3 +320,50 @@ def test_made_up_records_are_all_that_models_are_compared_by(n):
         found.append(scores.tried(np.array([0.4, -0.4])))
     assert found[0] is None
     assert found[1] is None
+
+
+def _hidden_maximum(a, y):
+    inner = pt.dvector()
+    maximum = OpFromGraph([inner], [inner + pt.as_tensor(y).max()])
+    return maximum(a["y"])[:, None]
+
+
+@pytest.mark.parametrize(
+    "statistic",
+    [
+        lambda a, y: a["y"][:, None] * 0 + y[None, 1:],
+        lambda a, y: a["y"][:, None] * 0 + pytensor.shared(y[1:])[None, :],
+        lambda a, y: (a["y"] / np.sort(y))[:, None],
+        _hidden_maximum,
+    ],
+)
+def test_other_sums_bring_no_arrays_of_their_own(statistic):
+    y = np.random.default_rng(1).normal(size=30)
+    budget = pmdp.PrivacyBudget(epsilon=1, delta=1e-6)
+    with pm.Model():
+        m = pm.Normal("m", 0, 1)
+        pm.Normal("y", m, 1, observed=y)
+        with pytest.raises(ValueError, match="none of the records'"):
+            pmdp.score_release(
+                at={"m": 0.0}, clip=1, budget=budget, also={"s": (lambda a: statistic(a, y), 1.0)}
+            )
+    assert budget.unspent == 1
+
+
+def test_other_sums_may_compare_with_categories_and_look_up_known_entries_alone():
+    groups = np.arange(30) % 3
+    for extra, refused in ((0, False), (1, True)):
+        with pm.Model():
+            m = pm.Normal("m", 0, 1)
+            g = pm.Data("g", groups + extra)
+            pm.Normal("y", m + 0.0 * g, 1, observed=np.zeros(30))
+            also = {
+                "hot": (lambda a: pt.eq(a["g"][:, None], np.arange(3)), 1.0),
+                "rows": (lambda a: pt.eye(3)[a["g"]], 1.0),
+            }
+            options = {"at": {"m": 0.0}, "clip": 1, "epsilon": 1, "delta": 1e-6, "also": also}
+            if refused:
+                with pytest.raises(IndexError, match="array of 3 does not have"):
+                    pmdp.score_release(**options)
+            else:
+                assert [part.name for part in pmdp.score_release(**options).also] == ["hot", "rows"]
