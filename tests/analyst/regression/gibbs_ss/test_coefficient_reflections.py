@@ -78,7 +78,7 @@ def test_reflected_and_back(coefficients, names):
     """The determinant, by which the ratio is corrected, is that of finite differences."""
     layout, [reflect] = found(coefficients)
     assert moved_names(layout, reflect) == names
-    rng, given = np.random.default_rng(1), np.zeros(0)
+    rng, given = np.random.default_rng(1), layout.start()[1]
     for centred in (False, True, True):
         theta = rng.normal(size=layout.size)
         read = reflect.read(theta, given)
@@ -167,7 +167,7 @@ def test_what_cannot_be_reflected_is_left_alone():
 @pytest.mark.parametrize(("log_det", "moves"), [(-1e3, 0.0), (1e3, 3.0)])
 def test_the_determinant_enters_the_ratio(monkeypatch, log_det, moves):
     layout, [reflect] = found(bounded)
-    start, given = np.zeros(layout.size), np.zeros(0)
+    start, given = np.zeros(layout.size), layout.start()[1]
     monkeypatch.setattr(reflect, "reflected", lambda theta, *rest: (theta + 1, log_det))
 
     def density(theta, given):
