@@ -122,7 +122,7 @@ def test_known_coefficients_stay():
 
 def test_affine_in_parts():
     """Linear where it was tried, and not where a move comes upon it: such moves are not made."""
-    _, [reflect] = found(clipped)
+    layout, [reflect] = found(clipped)
     for first, possible in ((2.0, True), (1500.0, False)):
         theta = np.array([first, 1.0, -3.0, 0.0, 0.0])
         read = reflect.read(theta, layout.start()[1])
