@@ -154,7 +154,9 @@ def test_several_holders():
     np.testing.assert_allclose(pooled, [[1.75, 0.75], [0.75, 1.0]])
     # the third holder's coefficients move by its own deviations alone
     third = reflections[1]
-    turned, _ = third.reflected(theta, layout.start()[1], third.read(theta, layout.start()[1]), -np.eye(2))
+    turned, _ = third.reflected(
+        theta, layout.start()[1], third.read(theta, layout.start()[1]), -np.eye(2)
+    )
     assert np.flatnonzero(turned != theta).tolist() == [3, 4]
 
 
