@@ -239,9 +239,9 @@ def test_moves_keep_residuals_in_a_model():
     rng = np.random.default_rng(1)
     for name in ("x_log__", "y"):
         point[name] = rng.normal(size=4)
+    move = Interweaving(model, plan, layout)
     theta, given, table = (f(point) for f in (layout.theta_of, layout.given_of, layout.table_of))
     proposal = theta + rng.normal(size=2)
-    move = Interweaving(model, plan, layout)
     [density] = move.density(proposal, theta, given, table, table)
     [moved] = move.moved(proposal, theta, given, table, table)
     after = layout.point_of(point, proposal, moved)
@@ -268,8 +268,8 @@ def test_shares_move_with_the_density_of_their_residuals():
     plan = interweaving_plan(model, block)
     point = model.initial_point()
     layout = PointLayout(model, plan[1], block.records, point, {"mode": "NUMBA"})
-    state = [f(point) for f in (layout.theta_of, layout.given_of, layout.table_of)]
     move = Interweaving(model, plan, layout)
+    state = [f(point) for f in (layout.theta_of, layout.given_of, layout.table_of)]
     [drawn] = move.draw(np.random.default_rng(3), *state)
     proposal = state[0] + [0.3, -0.4]
     [density] = move.density(proposal, *state, drawn)

@@ -78,7 +78,7 @@ def test_reflected_and_back(coefficients, names):
     """The determinant, by which the ratio is corrected, is that of finite differences."""
     layout, [reflect] = found(coefficients)
     assert moved_names(layout, reflect) == names
-    rng, given = np.random.default_rng(1), np.zeros(0)
+    rng, given = np.random.default_rng(1), layout.start()[1]
     for centred in (False, True, True):
         theta = rng.normal(size=layout.size)
         read = reflect.read(theta, given)
@@ -102,9 +102,9 @@ def test_reflected_and_back(coefficients, names):
 def test_outside_of_the_support():
     layout, [reflect] = found(lambda: pm.HalfNormal("coef", 2, shape=3))
     theta = np.zeros(layout.size)
-    read = reflect.read(theta, np.zeros(0))
+    read = reflect.read(theta, layout.start()[1])
     with np.errstate(invalid="ignore"):
-        turned, log_det = reflect.reflected(theta, np.zeros(0), read, -np.eye(3))
+        turned, log_det = reflect.reflected(theta, layout.start()[1], read, -np.eye(3))
     assert np.isnan(turned).any()
     assert np.isnan(log_det)  # compares as not accepted
 
@@ -112,12 +112,12 @@ def test_outside_of_the_support():
 def test_known_coefficients_stay():
     layout, [reflect] = found(known_intercept)
     theta = np.arange(1.0, 1 + layout.size)
-    read = reflect.read(theta, np.zeros(0))
+    read = reflect.read(theta, layout.start()[1])
     slopes_alone = np.diag([-1.0, -1.0, 1.0])
-    turned, log_det = reflect.reflected(theta, np.zeros(0), read, slopes_alone)
+    turned, log_det = reflect.reflected(theta, layout.start()[1], read, slopes_alone)
     assert log_det == 0
-    np.testing.assert_allclose(reflect.read(turned, np.zeros(0))[1], slopes_alone @ read[1])
-    assert reflect.reflected(theta, np.zeros(0), read, -np.eye(3))[1] == -np.inf
+    np.testing.assert_allclose(reflect.read(turned, layout.start()[1])[1], slopes_alone @ read[1])
+    assert reflect.reflected(theta, layout.start()[1], read, -np.eye(3))[1] == -np.inf
 
 
 def test_affine_in_parts():
@@ -125,10 +125,10 @@ def test_affine_in_parts():
     _, [reflect] = found(clipped)
     for first, possible in ((2.0, True), (1500.0, False)):
         theta = np.array([first, 1.0, -3.0, 0.0, 0.0])
-        read = reflect.read(theta, np.zeros(0))
-        log_det = reflect.reflected(theta, np.zeros(0), read, -np.diag([999.0, 1, 1]))[1]
+        read = reflect.read(theta, layout.start()[1])
+        log_det = reflect.reflected(theta, layout.start()[1], read, -np.diag([999.0, 1, 1]))[1]
         assert log_det == -np.inf
-        assert (reflect.reflected(theta, np.zeros(0), read, -np.eye(3))[1] == 0) == possible
+        assert (reflect.reflected(theta, layout.start()[1], read, -np.eye(3))[1] == 0) == possible
 
 
 def test_several_holders():
@@ -150,11 +150,11 @@ def test_several_holders():
     names = [moved_names(layout, reflect) for reflect in reflections]
     assert [name for [name] in names] == ["common", "own", "own"]
     theta = np.arange(1.0, 1 + layout.size)
-    pooled = reflections[0].read(theta, np.zeros(0))[-1]
+    pooled = reflections[0].read(theta, layout.start()[1])[-1]
     np.testing.assert_allclose(pooled, [[1.75, 0.75], [0.75, 1.0]])
     # the third holder's coefficients move by its own deviations alone
     third = reflections[1]
-    turned, _ = third.reflected(theta, np.zeros(0), third.read(theta, np.zeros(0)), -np.eye(2))
+    turned, _ = third.reflected(theta, layout.start()[1], third.read(theta, layout.start()[1]), -np.eye(2))
     assert np.flatnonzero(turned != theta).tolist() == [3, 4]
 
 
@@ -167,7 +167,7 @@ def test_what_cannot_be_reflected_is_left_alone():
 @pytest.mark.parametrize(("log_det", "moves"), [(-1e3, 0.0), (1e3, 3.0)])
 def test_the_determinant_enters_the_ratio(monkeypatch, log_det, moves):
     layout, [reflect] = found(bounded)
-    start, given = np.zeros(layout.size), np.zeros(0)
+    start, given = np.zeros(layout.size), layout.start()[1]
     monkeypatch.setattr(reflect, "reflected", lambda theta, *rest: (theta + 1, log_det))
 
     def density(theta, given):
