@@ -40,8 +40,8 @@ __all__ = ["DrawnShares"]
 _TARGET = 0.4
 #: keeps a draw that underflows away from the edge of its support
 _TINY = 1e-300
-#: cells that shifts look at in one draw, at the least: about as many as the sweep does
-_SHIFTED = 400
+#: cells that shifts look at in one draw, at the least
+_SHIFTED = 5000
 
 
 class Scales(NamedTuple):
