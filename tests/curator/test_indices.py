@@ -25,12 +25,12 @@ def likelihood_of(index):
 
 
 BAD = {
-    "too large": (lambda a: a[with_entry(GROUP, 10**7), 0], "entry 10000000 .* has 4.*0 to 3"),
-    "too small": (lambda a: a[with_entry(GROUP, -5), 0], "entry -5"),
-    "counted from one": (lambda a: a[GROUP + 1, 0], "entry 4"),
-    "second axis": (lambda a: a[GROUP, with_entry(GROUP % 2, 2)], "entry 2 .* has 2"),
-    "unsigned": (lambda a: a[with_entry(GROUP.astype("uint8"), 200), 0], "entry 200"),
-    "computed": (lambda a: a[2 * pm.Data("g", GROUP), 0], "entry 6"),
+    "too large": (lambda a: a[with_entry(GROUP, 10**7), 0], "an array of 4 does not have.*0 to 3"),
+    "too small": (lambda a: a[with_entry(GROUP, -5), 0], "an array of 4 does not"),
+    "counted from one": (lambda a: a[GROUP + 1, 0], "an array of 4 does not"),
+    "second axis": (lambda a: a[GROUP, with_entry(GROUP % 2, 2)], "an array of 2 does not"),
+    "unsigned": (lambda a: a[with_entry(GROUP.astype("uint8"), 200), 0], "an array of 4 does not"),
+    "computed": (lambda a: a[2 * pm.Data("g", GROUP), 0], "an array of 4 does not"),
 }
 
 
@@ -46,7 +46,7 @@ def test_new_data_is_looked_at_and_what_gets_by_is_clamped():
     theta = np.arange(8.0)
     with model:
         pm.set_data({"g": with_entry(GROUP, 10**7)})
-    with pytest.raises(IndexError, match="entry 10000000"):
+    with pytest.raises(IndexError, match="an array of 4 does not"):
         likelihood.load()
     wild = [with_entry(rows, 10**7) if rows.dtype.kind == "i" else rows for rows in likelihood.data]
     last = [with_entry(rows, 3) if rows.dtype.kind == "i" else rows for rows in likelihood.data]

@@ -196,7 +196,7 @@ def test_refused_by_name_with_what_to_write(build, message):
 def test_batches_need_a_likelihood_without_a_fixed_length():
     with pm.Model():
         mixture()
-        with pytest.raises(ValueError, match="leave batch_size out"):
+        with pytest.raises(ValueError, match="leave batches out"):
             pmdp.DPPenalty(epsilon=1, delta=1e-6, clip_logp=1, step_size=1, batch_size=5)
 
 
