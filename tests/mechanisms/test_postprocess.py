@@ -9,7 +9,7 @@ from pytensor.tensor.random.type import random_generator_type
 from scipy import integrate, stats
 
 import pymc_dp as pmdp
-from pymc_dp.analyst.record_gibbs.compiled_records import _density_key
+from pymc_dp.numerics.compiled import density_key
 from tests.mechanisms.chi_square import assert_follows, evaluate
 
 GRID = [
@@ -120,7 +120,7 @@ def test_continuous_noise_made_whole(inner, noise):
 
 def test_ways_to_round_have_kernels_of_their_own_on_disk():
     made = [pmdp.Laplace(scale=2.0).rounded(how=h) for h in ("nearest", "floor", "ceil", "trunc")]
-    assert len({_density_key(mechanism.log_density) for mechanism in made}) == 4
+    assert len({density_key(mechanism.log_density) for mechanism in made}) == 4
 
 
 def test_a_rounded_value_may_lie_beyond_the_clamp_before_it():
