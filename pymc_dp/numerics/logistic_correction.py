@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
+import scipy
 
 from pymc_dp.types import Vector
 
@@ -70,7 +70,7 @@ def logistic_correction(variance: float) -> Correction:
     x = np.arange(0.0, _REACH + 6 * sd, _FINE * min(1.0, 2 * sd))
     kernel = _normal(x[:, None] - half, sd) + _normal(x[:, None] + half, sd)
     kernel[:, 0] /= 2
-    weights, _ = nnls(kernel, _logistic(x), maxiter=100 * half.size)
+    weights, _ = scipy.optimize.nnls(kernel, _logistic(x), maxiter=100 * half.size)
     off = np.abs(kernel @ (weights / (2 * weights.sum() - weights[0])) - _logistic(x))
     error = float(np.trapezoid(off, x))  # half of it on either side
     values = np.concatenate([-half[:0:-1], half])

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from scipy import sparse
-from scipy.optimize import minimize
 from scipy.sparse.linalg import lsqr
 
 from pymc_dp.analyst.count_gibbs.cells import CountTable
@@ -196,7 +196,9 @@ def climbed(density: Any, theta: Vector, given: Vector) -> Vector:
 
     if not theta.size or not np.isfinite(density(theta, given)[0]):
         return theta
-    found = minimize(cost, theta, jac=True, method="L-BFGS-B", callback=enough, options=_CLIMB)
+    found = scipy.optimize.minimize(
+        cost, theta, jac=True, method="L-BFGS-B", callback=enough, options=_CLIMB
+    )
     return np.asarray(found.x) if found.fun < 1e299 else theta
 
 

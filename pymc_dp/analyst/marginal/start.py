@@ -13,9 +13,9 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+import scipy
 from pymc.blocking import DictToArrayBijection, RaveledVars
 from pymc.vartypes import continuous_types
-from scipy import optimize
 
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.types import Matrix, Vector
@@ -111,7 +111,7 @@ def _climbed(evaluate: Any, raveled: RaveledVars) -> Mode | None:
     vector = np.asarray(raveled.data, dtype=np.float64)
     with np.errstate(all="ignore"):
         for weight in (1e-6, 1e-3, 1.0, 1.0):
-            found = optimize.minimize(
+            found = scipy.optimize.minimize(
                 lambda x, weight=weight: evaluate(weight, x),
                 vector,
                 jac=True,

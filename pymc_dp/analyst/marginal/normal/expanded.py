@@ -9,9 +9,9 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+import scipy
 from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.variable import TensorVariable
-from scipy.optimize import minimize
 
 from pymc_dp.analyst.marginal.normal.convolved import gaussian_variance
 from pymc_dp.analyst.marginal.normal.expansion import Expansion, SimulatedRecords, why_not_simulated
@@ -193,7 +193,7 @@ class _Posterior:
             return float(0.5 * left @ precision @ left - prior), -pull - gradient
 
         with np.errstate(all="ignore"):
-            best = minimize(surprise, found.centre, jac=True, method="BFGS")
+            best = scipy.optimize.minimize(surprise, found.centre, jac=True, method="BFGS")
         told = n**2 * found.slope.T @ precision @ found.slope
         step = 1e-4
         prior = np.array(

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+import scipy
 from numpy.typing import NDArray
 from pymc.vartypes import continuous_types
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from scipy import special
-from scipy.stats import qmc
 
 from pymc_dp.analyst.factors import per_record_factor
 from pymc_dp.analyst.marginal.normal.nodes import NoNodesError, Table, held, parameters_on
@@ -45,7 +45,7 @@ def standard_points(number: int, dimensions: int, seed: int) -> Matrix:
     >>> bool(np.allclose(z.mean(axis=0), 0)), bool(np.allclose(z.T @ z / 64, np.eye(3)))
     (True, True)
     """
-    sobol = qmc.Sobol(dimensions, scramble=True, rng=np.random.default_rng(seed))
+    sobol = scipy.stats.qmc.Sobol(dimensions, scramble=True, rng=np.random.default_rng(seed))
     half = special.ndtri(sobol.random(number // 2))
     points = np.concatenate([half, -half])
     factor = np.linalg.cholesky(points.T @ points / number)
