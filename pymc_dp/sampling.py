@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
+from pymc.backends import NDArray
 from pymc.step_methods.compound import CompoundStep
 
 from pymc_dp.accounting.errors import PrivacyError
@@ -17,8 +20,12 @@ from pymc_dp.analyst.marginal.strategy import integrated_out
 from pymc_dp.analyst.record_gibbs.step import RecordGibbs
 from pymc_dp.analyst.records import record_variables
 from pymc_dp.analyst.regression.normal_x.holder_model import is_statistic
+from pymc_dp.curator.curated import is_curated
 from pymc_dp.curator.redaction import sample_redacted
-from pymc_dp.curator.steps.base import CuratorStep, curated_models, flat_steps
+from pymc_dp.curator.steps.base import CuratorStep, flat_steps
+from pymc_dp.executors.chains import sample_chains
+from pymc_dp.graph.quick_mode import quick_mode
+from pymc_dp.numerics.compiled import compiling
 
 __all__ = ["sample"]
 
@@ -26,7 +33,7 @@ __all__ = ["sample"]
 MOST_CELLS = 10_000
 
 
-def sample(draws: int = 1000, **kwargs: Any) -> Any:
+def sample(draws: int = 1000, *, executor: Any = None, **kwargs: Any) -> Any:
     """Draw posterior samples as ``pm.sample`` does, without records or data in the result.
 
     For an analyst: ``pm.sample`` stores every latent variable at every draw, and n = 100000 records
@@ -51,6 +58,12 @@ def sample(draws: int = 1000, **kwargs: Any) -> Any:
     ----------
     draws : int
         Number of draws a chain, after tuning.
+    executor : object with ``submit``, optional
+        Where an analyst's chains run: a client of Dask, or an executor of
+        :mod:`concurrent.futures`. The draws are those of the same `random_seed` without it, and a
+        chain whose worker dies is run again. The model is sent there and compiled once a worker. A
+        sampler that is not PyMC's, such as nutpie, runs with all its chains in one worker. Chains
+        of curators' steps stay in this process and its children, where the ledger is.
     **kwargs
         As for :func:`pymc.sample`. With a curator's step, `chains` is the step's own by default.
 
@@ -73,32 +86,93 @@ def sample(draws: int = 1000, **kwargs: Any) -> Any:
     """
     model = pm.modelcontext(kwargs.pop("model", None))
     steps = flat_steps(kwargs.get("step"))
+    if executor is not None:
+        _check_can_be_sent(steps, model, kwargs)
     if any(isinstance(step, CuratorStep) for step in steps):
         return sample_redacted(draws, steps, model, **kwargs)
-    if model in curated_models:
+    if is_curated(model):
         raise PrivacyError(
-            "A curator's step was made for this model, and is not among the steps of this run, "
-            "whose draws would not be private: pass step=. Draws that stay with you come from "
-            "pm.sample."
+            "A curator's step was made for this model, or for another one with the same records, "
+            "and is not among the steps of this run, whose draws would not be private: pass step=. "
+            "Draws that stay with you come from pm.sample."
         )
     cells = cell_variables(model)
     records = [rv for rv in record_variables(model) if rv not in cells]
     _check_one_step_each(kwargs.get("step"))
     if integrated_out(model):
-        return sample_marginal(draws, model, **kwargs)
+        return sample_marginal(draws, model, executor, **kwargs)
     tables = counted(model, **kwargs)
     if tables is not None:
-        return sample_marginal(draws, tables, **kwargs)
+        return sample_marginal(draws, tables, executor, **kwargs)
     hint_at_marginalize(model, records)
     if kwargs.get("var_names") is None:
         large = [rv for rv in cells if np.prod(shape_of(rv)) > MOST_CELLS]
         hidden = [*records, *large, *(rv for rv in model.free_RVs if is_statistic(rv))]
         others = [str(rv.name) for rv in model.unobserved_RVs if rv not in hidden]
         kwargs["var_names"] = others or None
-    return pm.sample(draws, model=model, **kwargs)
+    ours = records or cells or any(is_statistic(rv) for rv in model.free_RVs)
+    plain = executor is None and kwargs.get("trace") is None
+    if ours and plain and kwargs.get("var_names") is not None:
+        kwargs["trace"] = _trace(model, kwargs["var_names"])
+    return sample_chains(draws, model, executor, **kwargs)
 
 
-sample.__signature__ = inspect.signature(pm.sample)  # type: ignore[attr-defined]
+def _signature() -> inspect.Signature:
+    """Add to that of ``pm.sample``."""
+    own = inspect.signature(sample).parameters["executor"]
+    parameters = list(inspect.signature(pm.sample).parameters.values())
+    return inspect.Signature([*parameters[:-1], own, parameters[-1]])
+
+
+sample.__signature__ = _signature()  # type: ignore[attr-defined]
+
+
+def _check_can_be_sent(steps: list[Any], model: pm.Model, kwargs: dict[str, Any]) -> None:
+    """Refuse, before anything is sent, what must not or cannot run in another process."""
+    if any(isinstance(step, CuratorStep) for step in steps) or is_curated(model):
+        raise PrivacyError(
+            "executor= would send the confidential records and the right to claim from the budget "
+            "to other machines, whose copies of a ledger do not know of each other. A worker that "
+            "dies has spent its claim, and a scheduler that runs its chain again would silently "
+            "spend another. Leave executor= out: cores= runs a curator's chains in processes that "
+            "share the ledger. Where records are spread over machines, keep them there in shards, "
+            "so that this process alone claims and adds noise (docs/cluster.md)."
+        )
+    for name in ("callback", "trace"):
+        if kwargs.get(name) is not None:
+            raise ValueError(
+                f"{name}= is called at every draw, in this process, and chains on an executor "
+                f"come back when they are done: leave {name}= or executor= out."
+            )
+
+
+class _Storage(NDArray):
+    """Room for draws, of which ``pm.sample`` makes a copy for each chain."""
+
+    def __copy__(self) -> NDArray:
+        return NDArray(
+            model=self.model,
+            vars=self.vars,
+            fn=self.fn,
+            var_shapes=self.var_shapes,
+            var_dtypes=self.var_dtypes,
+        )
+
+
+def _trace(model: pm.Model, var_names: Sequence[str]) -> NDArray:
+    """Make what stores draws, as ``pm.sample`` does for each chain; this is compiled sooner."""
+    stored = [rv for rv in model.unobserved_RVs if rv.name in var_names]
+    chosen = model.replace_rvs_by_values(stored)
+    with compiling("what stores draws"):
+        function = model.compile_fn(
+            outs=[pytensor.Out(var, borrow=True) for var in chosen],
+            inputs=[pytensor.In(var, borrow=True) for var in model.value_vars],
+            point_fn=False,
+            on_unused_input="ignore",
+            trust_input=True,
+            mode=quick_mode(None),
+        )
+        return _Storage(model=model, vars=chosen, fn=function)
 
 
 def _check_one_step_each(step: Any) -> None:

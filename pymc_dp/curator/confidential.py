@@ -29,6 +29,7 @@ from pymc_dp.types import Variable
 
 _FEW = 4  # numbers in an array that is like so many numbers written into the model
 _SAMPLE = 200  # rows of one array that are looked for in another
+_MARKED = 2**16  # rows that are marked at a time
 
 
 def leaf_value(leaf: Variable) -> Any:
@@ -352,23 +353,34 @@ def shared_records(
         for b, other in zip(others, other_axes, strict=True):
             if np.may_share_memory(a, b) and np.shares_memory(a, b):
                 return True
-            rows, other_rows = _rows(a, axis), _rows(b, other)
+            rows, other_rows = as_rows(a, axis), as_rows(b, other)
             if rows.shape[1] == other_rows.shape[1] and _have_common(rows, other_rows):
                 return True
     return False
 
 
-def _rows(array: NDArray[Any], axis: int) -> NDArray[np.float64]:
+def as_rows(array: NDArray[Any], axis: int) -> NDArray[np.float64]:
+    """Lay an array out with all that belongs to a record in one row."""
     rows = np.moveaxis(array, axis, 0)
     return np.ascontiguousarray(rows.reshape(len(rows), -1), dtype=np.float64)
+
+
+def row_marks(array: NDArray[Any], axis: int, salt: int = 0) -> NDArray[np.float64]:
+    """Tell rows apart by a number each, the same for rows of the same numbers."""
+    turned = np.moveaxis(array, axis, 0)
+    marks = np.empty(len(turned))
+    weights = np.random.default_rng(salt).normal(size=turned.size // max(1, len(turned)))
+    for start in range(0, len(turned), _MARKED):
+        rows = as_rows(turned[start : start + _MARKED], 0)
+        with np.errstate(all="ignore"):
+            marks[start : start + _MARKED] = (rows * weights).sum(axis=1)
+    return marks
 
 
 def _have_common(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
     if np.array_equal(a, b, equal_nan=True):
         return not np.all((a == a.flat[0]) | np.isnan(a))
-    weights = np.random.default_rng(0).normal(size=a.shape[1])
-    with np.errstate(all="ignore"):
-        marks, other_marks = ((rows * weights).sum(axis=1) for rows in (a, b))
+    marks, other_marks = row_marks(a, 0), row_marks(b, 0)
     if any(len(np.unique(each)) < 0.9 * len(each) for each in (marks, other_marks)):
         return False  # few different values, which anyone's records have
     few, many = sorted((marks, other_marks), key=len)

@@ -1,5 +1,6 @@
 """Clipped sums of per-record gradients of a model's log-likelihood."""
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -7,15 +8,20 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
-from pytensor.gradient import pushforward
-from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import ancestors
 from pytensor.scalar import ScalarType
-from pytensor.scalar import basic as ps
-from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dp.compat import jit_function
+from pymc_dp.curator.blocks import filled_up
+from pymc_dp.curator.gradient_graphs import (
+    MOST_PRODUCTS,
+    directional_derivatives,
+    is_elementwise,
+    kind_of,
+    of_one_record,
+    piece_graphs,
+    refuse_steps,
+    transposed_inputs,
+)
 from pymc_dp.curator.gradient_kernels import (
     CHUNK,
     MOST_COORDINATES,
@@ -25,15 +31,12 @@ from pymc_dp.curator.gradient_kernels import (
     column_lengths,
 )
 from pymc_dp.curator.likelihood import SHAPE_ERRORS, RecordLikelihood
-from pymc_dp.curator.predictors import GradientPieces, split_gradient
+from pymc_dp.curator.predictors import split_gradient
 from pymc_dp.curator.value_gradient import make_value_total
-from pymc_dp.graph.rewrites import rebuilt
 from pymc_dp.numerics.compiled import graph_key, joined_key
 from pymc_dp.types import Matrix, Variable, Vector
 
 _CHUNK_BYTES = 2**19  # of a chunk's gradients: stays in the processor's cache
-_MOST_PRODUCTS = 64  # of single values and coordinates that are written out in one loop
-_STEPS = (ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero, ps.IntDiv)
 
 
 class _Chunk(NamedTuple):
@@ -42,7 +45,9 @@ class _Chunk(NamedTuple):
     Attributes
     ----------
     rows : list
-        As the compiled functions take them.
+        As the compiled functions take them, in whole blocks.
+    number : int
+        How many of them count.
     covariates : list
         Of linear predictors.
     columns : ndarray or None
@@ -52,6 +57,7 @@ class _Chunk(NamedTuple):
     """
 
     rows: list[NDArray[Any]]
+    number: int
     covariates: Sequence[Matrix] = ()
     columns: Any = None
     lengths: Vector | None = None
@@ -82,7 +88,7 @@ class RecordGradients:
         self.likelihood = likelihood
         self._transposed: list[bool] = [False] * len(likelihood.axes)
         theta, rows, logp = likelihood.graph
-        _refuse_steps(logp, theta)
+        refuse_steps(logp, theta)
         directions = pt.dmatrix("directions")
         # numba's functions can be joined with kernels
         options = {"on_unused_input": "ignore"} | (compile_kwargs or {}) | {"mode": "NUMBA"}
@@ -94,21 +100,21 @@ class RecordGradients:
 
         try:
             graphs = split_gradient(logp, theta, rows, likelihood.axes)
-            self.kind = _kind(graphs)
+            self.kind = kind_of(graphs)
             if graphs is None:
-                spread = _directional_derivatives(logp, theta, directions)
+                spread = directional_derivatives(logp, theta, directions)
                 self._jacobian = compiled([theta, directions, *rows], spread)
             else:
                 parts = [part.ravel() for part in [*graphs.values, *graphs.coefficients]]
                 values = pt.concatenate(parts)
-                slopes = [_directional_derivatives(values, theta, directions), values]
+                slopes = [directional_derivatives(values, theta, directions), values]
                 self._slopes = compiled([theta, directions], slopes)
-                inputs, self._transposed = _transposed_inputs(graphs, rows, likelihood.axes)
-                self._pieces = compiled([theta, *inputs], _pieces(graphs, rows, inputs))
+                inputs, self._transposed = transposed_inputs(graphs, rows, likelihood.axes)
+                self._pieces = compiled([theta, *inputs], piece_graphs(graphs, rows, inputs))
                 self._covariates = compiled(inputs, graphs.covariates)
                 self._n_values = len(graphs.values)
-                if _is_elementwise(graphs, rows):
-                    self._record = compiled(*_of_one_record(graphs, rows))
+                if is_elementwise(graphs, rows):
+                    self._record = compiled(*of_one_record(graphs, rows))
                     made = [
                         v for node in self._record.maker.fgraph.apply_nodes for v in node.outputs
                     ]
@@ -125,6 +131,13 @@ class RecordGradients:
     def forget(self) -> None:
         """Drop what was computed from the data."""
         self._chunks: list[_Chunk] = []
+
+    def on(self, likelihood: RecordLikelihood) -> "RecordGradients":
+        """Use what is compiled for other records of the same model."""
+        other = copy.copy(self)
+        other.likelihood = likelihood
+        other.forget()
+        return other
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_chunks": [], "_joined": None, "_made": {}}
@@ -159,37 +172,44 @@ class RecordGradients:
             self._prepare_batches(splits)
             return
         fits = CHUNK * max(1, _CHUNK_BYTES // (8 * self.size * CHUNK))
-        self._cut(fits if splits else self.likelihood.n_records)
+        self._cut(fits if splits else self.likelihood.n_records, splits)
         #: the whole of `total` as one compiled function
         self._joined = None
-        if self.kind == "values" and splits and self.size * self._n_values <= _MOST_PRODUCTS:
+        if self.kind == "values" and splits and self.size * self._n_values <= MOST_PRODUCTS:
             self._joined = self._value_total()
 
-    def _cut(self, length: int) -> None:
+    def _cut(self, length: int, splits: bool = True) -> None:
         """Cut the records into chunks of some length."""
         n = self.likelihood.n_records
         parts = [slice(start, min(start + length, n)) for start in range(0, n, length)]
-        rows = [self._part(part) for part in parts]
+        chunks = [self._rows(part, splits) for part in parts]
         if self.kind == "forward":
-            self._chunks = [_Chunk(each) for each in rows]
+            self._chunks = chunks
             return
         points = np.random.default_rng(0).normal(size=(2, self._directions.shape[1]))
         slopes, again = (self._slopes(point, self._directions)[0] for point in points)
-        self._chunks = [self._chunk(each, slopes, again) for each in rows]
+        self._chunks = [self._chunk(each, slopes, again) for each in chunks]
 
-    def _chunk(self, rows: list[NDArray[Any]], slopes: Matrix, again: Matrix) -> _Chunk:
-        covariates = self._covariates(*rows)
+    def _rows(self, records: slice, splits: bool) -> _Chunk:
+        arrays = self.likelihood.part(records)
+        if not splits:
+            return _Chunk(self._as_inputs(arrays), records.stop - records.start)
+        filled, count = filled_up(arrays, self.likelihood.axes)
+        return _Chunk(self._as_inputs(filled), count)
+
+    def _chunk(self, chunk: _Chunk, slopes: Matrix, again: Matrix) -> _Chunk:
+        covariates, count = self._covariates(*chunk.rows), chunk.number
         self._widths = [len(each.T) for each in covariates]
         first = slopes.shape[1] - sum(self._widths)
         if not np.array_equal(slopes[:, first:], again[:, first:]):
-            return _Chunk(rows, covariates)
+            return chunk._replace(covariates=covariates)
         # coefficients are parameters, and the predictors' gradients stay the same over a chain
-        n = len(covariates[0]) if covariates else 0
+        n = count if covariates else 0
         columns = np.empty((len(covariates), self.size, n), dtype=np.float32)
         for i, slope in enumerate(self._by_predictor(slopes)):
-            columns[i] = slope @ covariates[i].T
+            columns[i] = (slope @ covariates[i].T)[:, :count]
         lengths = column_lengths(columns[0]) if self.kind == "rows" else None
-        return _Chunk(rows, (), columns, lengths)
+        return chunk._replace(columns=columns, lengths=lengths)
 
     def total(self, theta: Vector, bound: float) -> NDArray[np.int64]:
         """Sum of the clipped gradients at `theta`, in units of ``bound / GRADIENT_LEVELS``."""
@@ -203,7 +223,8 @@ class RecordGradients:
                 return total
             slopes, _ = self._slopes(theta, self._directions)
             for chunk in self._chunks:
-                pieces, scores = map(np.ascontiguousarray, self._pieces(theta, *chunk.rows))
+                made = (each[:, : chunk.number] for each in self._pieces(theta, *chunk.rows))
+                pieces, scores = map(np.ascontiguousarray, made)
                 if chunk.lengths is not None:
                     columns, lengths = chunk.columns[0], chunk.lengths
                     total += clipped_score_total(scores[0], columns, lengths, bound)
@@ -275,15 +296,16 @@ class RecordGradients:
         """Gradients chunk by chunk, one coordinate a row."""
         if self.kind == "forward":
             for chunk in self._chunks:
-                yield self._jacobian(theta, self._directions, *chunk.rows)
+                yield self._jacobian(theta, self._directions, *chunk.rows)[:, : chunk.number]
             return
         slopes, _ = self._slopes(theta, self._directions)
         for chunk in self._chunks:
-            pieces, scores = self._pieces(theta, *chunk.rows)
+            pieces, scores = (each[:, : chunk.number] for each in self._pieces(theta, *chunk.rows))
             jacobian = slopes[:, : len(pieces)] @ pieces
             for i, slope in enumerate(self._by_predictor(slopes)):
                 if chunk.columns is None:
-                    jacobian += (slope @ chunk.covariates[i].T) * scores[i]
+                    along = (slope @ chunk.covariates[i].T)[:, : chunk.number]
+                    jacobian += along * scores[i]
                 else:
                     jacobian += chunk.columns[i] * scores[i]
             yield jacobian
@@ -295,7 +317,8 @@ class RecordGradients:
 
     def _splits(self, size: int) -> bool:
         """Whether some records' gradients can be computed without the others."""
-        some = [np.zeros(size), *self._part(slice(0, 2))]
+        twice = self.likelihood.rows(np.zeros(2, dtype=np.int64))
+        some = [np.zeros(size), *self._as_inputs(twice)]
         try:
             if self.kind == "forward":
                 return self._jacobian(some[0], self._directions, *some[1:]).shape[1] == 2
@@ -312,88 +335,3 @@ class RecordGradients:
             np.ascontiguousarray(rows.T) if transposed else rows
             for rows, transposed in zip(arrays, self._transposed, strict=True)
         ]
-
-
-def _transposed_inputs(
-    graphs: GradientPieces, rows: Sequence[Variable], axes: Sequence[int]
-) -> tuple[list[Variable], list[bool]]:
-    """Make inputs in place of the rows, and tell which of them have one record a column.
-
-    Matrices that meet values alone have: loops over records then read and write memory in order.
-    """
-    transposed = [
-        row.type.ndim == 2 and axis == 0 and not graphs.scores
-        for row, axis in zip(rows, axes, strict=True)
-    ]
-    inputs = [
-        row.T.type() if is_transposed else row
-        for row, is_transposed in zip(rows, transposed, strict=True)
-    ]
-    return inputs, transposed
-
-
-def _pieces(
-    graphs: GradientPieces, rows: Sequence[Variable], inputs: Sequence[Variable]
-) -> list[Variable]:
-    """Pieces by all values and scores of all predictors, one record a column."""
-    number = [*graphs.value_gradients, *graphs.scores][0].shape[0]
-    pieces, scores = pt.zeros((0, number), dtype="float32"), pt.zeros((0, number))
-    if graphs.value_gradients:
-        by_value = [gradient.T for gradient in graphs.value_gradients]
-        pieces = pt.concatenate(by_value, axis=0).astype("float32")
-    if graphs.scores:
-        scores = pt.stack(graphs.scores)
-    swap = {row: given.T for row, given in zip(rows, inputs, strict=True) if given is not row}
-    return [rebuilt(graph, swap) for graph in (pieces, scores)]
-
-
-def _is_elementwise(graphs: GradientPieces, rows: Sequence[Variable]) -> bool:
-    """Whether a few single values meet records of single numbers, elementwise."""
-    single = all(set(value.type.shape) <= {1} for value in graphs.values)
-    few = len(graphs.values) <= _MOST_PRODUCTS
-    return not graphs.scores and single and few and all(row.type.ndim == 1 for row in rows)
-
-
-def _of_one_record(
-    graphs: GradientPieces, rows: Sequence[Variable]
-) -> tuple[list[Variable], list[Variable]]:
-    """Pieces of one record's gradient, over plain numbers: the values, and the record."""
-    replaced = [*graphs.values, *rows]
-    numbers = [ScalarType(variable.dtype)() for variable in replaced]
-    swap: dict[Variable, Variable] = {
-        variable: pt.expand_dims(pt.tensor_from_scalar(number), range(variable.type.ndim))
-        for variable, number in zip(replaced, numbers, strict=True)
-    }
-    pieces = [rebuilt(gradient, swap) for gradient in graphs.value_gradients]
-    return numbers, [pt.scalar_from_tensor(piece[0, 0].astype("float32")) for piece in pieces]
-
-
-def _directional_derivatives(outputs: Variable, theta: Variable, directions: Variable) -> Variable:
-    """Differentiate along directions, one a row, in one vectorised forward-mode pass."""
-    direction = pt.dvector("direction")
-    pushed: Any = pushforward(outputs, theta, direction, disconnected_outputs="ignore")
-    if direction not in set(ancestors([pushed])):
-        raise ValueError("it is zero everywhere")
-    return vectorize_graph(pushed, {direction: directions})
-
-
-def _kind(graphs: GradientPieces | None) -> str:
-    if graphs is None:
-        return "forward"
-    return "rows" if not graphs.values and len(graphs.scores) == 1 else "pieces"
-
-
-def _refuse_steps(logp: Variable, theta: Variable) -> None:
-    """Refuse parameters that are rounded on their way to the likelihood."""
-    by_theta = {theta}
-    for node in FunctionGraph(outputs=[logp], clone=False).toposort():
-        if by_theta.isdisjoint(node.inputs):
-            continue
-        scalar = node.op.scalar_op if isinstance(node.op, Elemwise) else None
-        if isinstance(scalar, _STEPS):
-            raise ValueError(
-                f"The likelihood rounds a parameter (`{type(scalar).__name__}`), so that its "
-                "gradient is zero: leave the rounding out, or use pymc_dp.DPPenalty, which needs "
-                "no gradient."
-            )
-        by_theta.update(node.outputs)

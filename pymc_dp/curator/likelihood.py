@@ -16,6 +16,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 
+from pymc_dp.curator.blocks import Rows, cut, filled_up, in_blocks, missing_rows
 from pymc_dp.curator.confidential import (
     count_records,
     leaf_value,
@@ -62,7 +63,7 @@ class RecordLikelihood:
     -----
     PyMC's parameter checks, and other assertions, look at all records at once and are left out: a
     record outside a distribution's domain has NaN or infinite log-likelihood by itself, and none
-    can stop a run.
+    can stop a run, but for matrix functions that raise by themselves (docs/curator.md).
     """
 
     def __init__(
@@ -108,6 +109,8 @@ class RecordLikelihood:
             [theta, *rows], flat, on_unused_input="ignore", **(compile_kwargs or {})
         )
         self._logp.trust_input = True
+        #: whether some records' likelihood can be computed without the others
+        self.splits = not self.by_place and self._can_split()
         if not confidential:
             return
         # away from the start, where coefficients are often zero and hide what depends on what
@@ -126,14 +129,37 @@ class RecordLikelihood:
                 f"arrays of {sorted(lengths)}: make a new step after pm.set_data."
             )
         self._check_indices(self._start, self.data)
+        self._laid_out: list[Rows] = []
+
+    def keep(self, count: int) -> None:
+        """Leave out all but the first records, here and in what is computed from now on."""
+        self.n_records = count
+        self.data = cut(self.data, self.axes, slice(0, count))
+        self._laid_out = []
 
     def __call__(self, theta: Vector) -> Vector:
         """Log-likelihood of all records."""
-        return self._evaluate(theta, self.data)
+        if not self.splits:
+            return self._evaluate(theta, self.data)
+        self._laid_out = self._laid_out or in_blocks(self.data, self.axes)
+        parts = [self._evaluate(theta, rows)[:count] for rows, count in self._laid_out]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def batch(self, theta: Vector, index: NDArray[np.int64]) -> Vector:
         """Log-likelihood of some records."""
-        return self._evaluate(theta, self.rows(index))
+        if not self.splits or not index.size:
+            return self._evaluate(theta, self.rows(index))
+        more = np.zeros(missing_rows(index.size), dtype=np.int64)
+        return self._evaluate(theta, self.rows(np.concatenate([index, more])))[: index.size]
+
+    def _can_split(self) -> bool:
+        some, count = filled_up(self.part(slice(0, 2)), self.axes)
+        try:
+            alone, whole = (self._evaluate(self._start, rows) for rows in (some, self.data))
+        except SHAPE_ERRORS:
+            return False
+        same_length = len(alone) == some[0].shape[self.axes[0]]
+        return same_length and np.allclose(alone[:count], whole[:count], equal_nan=True)
 
     def _evaluate(self, theta: Vector, rows: Sequence[NDArray[Any]]) -> Vector:
         with np.errstate(all="ignore"):  # a warning would tell that some record is out of range
@@ -141,10 +167,7 @@ class RecordLikelihood:
 
     def part(self, records: slice) -> list[NDArray[Any]]:
         """Confidential arrays of consecutive records."""
-        return [
-            np.ascontiguousarray(rows[(slice(None),) * axis + (records,)])
-            for rows, axis in zip(self.data, self.axes, strict=True)
-        ]
+        return cut(self.data, self.axes, records)
 
     def rows(self, index: NDArray[np.int64]) -> list[NDArray[Any]]:
         """Take the confidential arrays of some records."""
@@ -155,11 +178,15 @@ class RecordLikelihood:
 
     def has_records_of(self, other: "RecordLikelihood") -> bool:
         """Whether this and another likelihood have arrays, or many rows, in common."""
-        return shared_records(self.data, self.axes, other.data, other.axes)
+        return other.shares(self.data, self.axes)
+
+    def shares(self, arrays: Sequence[NDArray[Any]], axes: Sequence[int]) -> bool:
+        """Whether records are among the rows of some arrays, whose axes are given."""
+        return shared_records(self.data, self.axes, arrays, axes)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        state["data"] = None
+        state["data"], state["_laid_out"] = None, []
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

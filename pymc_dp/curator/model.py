@@ -1,5 +1,6 @@
 """A model with records: its vector, its public part, and the likelihood of each record."""
 
+import weakref
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -11,9 +12,14 @@ from numpy.typing import NDArray
 
 from pymc_dp.compat import jit_function
 from pymc_dp.curator.gradients import RecordGradients
-from pymc_dp.curator.likelihood import RecordLikelihood
+from pymc_dp.curator.likelihood import RecordLikelihood, records_of
+from pymc_dp.curator.ratios import RecordRatios
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Matrix, Variable, Vector
+
+sharded_models: weakref.WeakKeyDictionary[pm.Model, Any] = weakref.WeakKeyDictionary()
+"""Models that were built of made-up rows, and what makes a :class:`RecordModel` of the shards that
+hold the records (:func:`pymc_dp.shard`)."""
 
 
 class RecordModel:
@@ -54,6 +60,9 @@ class RecordModel:
     >>> records.prior_gradient(theta)
     array([-2.])
     """
+
+    #: whether the records are elsewhere
+    sharded = False
 
     def __init__(
         self,
@@ -98,6 +107,11 @@ class RecordModel:
         """Clipped sums of the records' gradients."""
         return RecordGradients(self.likelihood, self._compile_kwargs)
 
+    @cached_property
+    def ratios(self) -> RecordRatios:
+        """Clipped sums of the records' log-likelihood ratios."""
+        return RecordRatios(self.likelihood)
+
     def data_columns(self, basis: Matrix) -> NDArray[np.bool_]:
         """Tell which columns of a basis move coordinates that the likelihood depends on."""
         return np.any(basis[self.likelihood.data_coordinates] != 0, axis=0)
@@ -140,6 +154,34 @@ class RecordModel:
             ) from error
         function.trust_input = True
         return function
+
+
+def record_model(
+    model: pm.Model,
+    compile_kwargs: dict[str, Any] | None = None,
+    *,
+    independent_records: bool = False,
+    public_data: Sequence[str] = (),
+) -> RecordModel:
+    """Find the confidential records of a model: its own, or those of its shards.
+
+    Parameters
+    ----------
+    model, compile_kwargs, independent_records, public_data
+        As of :class:`RecordModel`.
+    """
+    if model in sharded_models:
+        return sharded_models[model](model, compile_kwargs, independent_records, public_data)
+    records = RecordModel(
+        model, compile_kwargs, independent_records=independent_records, public_data=public_data
+    )
+    for other in sharded_models:
+        if records.likelihood.shares(*records_of(other)):
+            raise ValueError(
+                "This model has the made-up rows of one whose records are in shards, and would be "
+                "sampled without the records: use the model that pymc_dp.shard made, not a copy."
+            )
+    return records
 
 
 class PosteriorGradient:

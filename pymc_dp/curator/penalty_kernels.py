@@ -90,14 +90,51 @@ def clipped_count(new: NDArray[np.float64], old: NDArray[np.float64], bound: flo
 
 
 @_jit
-def _batch_moments(
+def _squares(
     new: NDArray[np.float64], old: NDArray[np.float64], scale: float
-) -> tuple[float, float]:
-    mean = _clipped_total(new, old, scale) / LEVELS / new.size
-    deviations = 0.0
+) -> tuple[np.int64, np.int64, np.int64]:
+    """Add up products of the upper and lower halves of records' levels, which 64 bits hold."""
+    upper_square, product, lower_square = np.int64(0), np.int64(0), np.int64(0)
     for i in range(new.size):
-        deviations += (_level(new[i], old[i], scale) / LEVELS - mean) ** 2
-    return mean * new.size, deviations
+        level = np.int64(_level(new[i], old[i], scale))
+        upper, lower = level >> 16, level & 0xFFFF
+        upper_square += upper * upper
+        product += upper * lower
+        lower_square += lower * lower
+    return upper_square, product, lower_square
+
+
+class BatchMoments(NamedTuple):
+    """Number, sum and sum of squares of a batch's clipped ratios, in whole numbers."""
+
+    size: int
+    total: int
+    squares: int
+
+
+def batch_moments(new: NDArray[np.float64], old: NDArray[np.float64], bound: float) -> BatchMoments:
+    """Moments of log-likelihood ratios, each clipped to +-bound, in units of ``bound / LEVELS``.
+
+    Parameters
+    ----------
+    new, old, bound
+        As of :func:`clipped_total`.
+
+    Notes
+    -----
+    Whole numbers, so that the moments of parts of a batch add up to its own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_dp.curator.penalty_kernels import batch_moments
+    >>> moments = batch_moments(np.array([1.0, -0.5]), np.zeros(2), bound=1.0)
+    >>> moments.size, moments.total == 2**31, moments.squares == 5 * 2**62
+    (2, True, True)
+    """
+    upper_square, product, lower_square = _squares(new, old, LEVELS / bound)
+    squares = (int(upper_square) << 32) + (int(product) << 17) + int(lower_square)
+    return BatchMoments(new.size, clipped_total(new, old, bound), squares)
 
 
 class BatchQuery(NamedTuple):
@@ -108,20 +145,16 @@ class BatchQuery(NamedTuple):
 
 
 def batch_query(
-    new: NDArray[np.float64],
-    old: NDArray[np.float64],
-    bound: float,
-    n_records: int,
-    tempering: float = 1.0,
+    moments: BatchMoments, bound: float, n_records: int, tempering: float = 1.0
 ) -> BatchQuery:
     """Estimated log-ratio of all records, less half its variance, from a batch of them.
 
     Parameters
     ----------
-    new, old : ndarray
-        Log-likelihood of the batch's records, drawn without replacement.
+    moments : BatchMoments
+        Of the batch's records, drawn without replacement.
     bound : float
-        Largest absolute log-ratio of a record that is let through.
+        Largest absolute log-ratio of a record that was let through.
     n_records : int
         Number of records the batch was drawn from.
     tempering : float
@@ -137,17 +170,18 @@ def batch_query(
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_dp.curator.penalty_kernels import batch_query
-    >>> batch_query(np.array([0.5, 0.5]), np.zeros(2), bound=1.0, n_records=10).value
+    >>> from pymc_dp.curator.penalty_kernels import batch_moments, batch_query
+    >>> moments = batch_moments(np.array([0.5, 0.5]), np.zeros(2), bound=1.0)
+    >>> batch_query(moments, bound=1.0, n_records=10).value
     5.0
     """
-    size = new.size
-    total, deviations = _batch_moments(new, old, LEVELS / bound)
+    size, total, squares = moments
+    deviations = (size * squares - total * total) / (size * LEVELS**2)
     scale = n_records * tempering / size * bound
     left_out = 1 - size / n_records
     half_variance = scale**2 * left_out * size / (size - 1) * deviations / 2
     sensitivity = batch_sensitivity(size, bound, n_records, tempering)
-    return BatchQuery(scale * total - half_variance, sensitivity)
+    return BatchQuery(scale * (total / LEVELS) - half_variance, sensitivity)
 
 
 def batch_sensitivity(size: int, bound: float, n_records: int, tempering: float = 1.0) -> float:

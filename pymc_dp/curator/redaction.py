@@ -12,9 +12,10 @@ from xarray import Dataset, DataTree
 from pymc_dp.accounting.budget import PrivacyBudget, spent_together
 from pymc_dp.accounting.errors import ConfidentialDataWarning, PrivacyError
 from pymc_dp.compat import ParallelSamplingError
+from pymc_dp.curator.curated import curated_models
 from pymc_dp.curator.gate import check_arguments, check_starts, check_steps, checked_together
 from pymc_dp.curator.likelihood import is_public
-from pymc_dp.curator.steps.base import CuratorStep, curated_models, privacy_spent
+from pymc_dp.curator.steps.base import CuratorStep, privacy_spent
 from pymc_dp.graph.inner_graphs import may_hide_arrays
 
 _GROUPS = ("posterior", "warmup_posterior", "sample_stats", "warmup_sample_stats")
@@ -187,6 +188,8 @@ def sample_redacted(draws: int, methods: Sequence[Any], model: pm.Model, **kwarg
     chains = kwargs.pop("chains", None) or min(step.allowance.chains for step in steps)
     for step in steps:
         step.allowance.check_chains(chains)
+    if any(step.records.sharded for step in steps):
+        kwargs["cores"] = _one_core(kwargs.get("cores"))
     others = _other_budgets(steps, model)
     kwargs["step"] = steps[0] if len(steps) == 1 else steps  # what was checked, and nothing around
     try:
@@ -200,6 +203,16 @@ def sample_redacted(draws: int, methods: Sequence[Any], model: pm.Model, **kwarg
     tree = redact(idata, model)
     tree.attrs.update(_guarantee(steps, others))
     return tree
+
+
+def _one_core(cores: Any) -> int:
+    """Run chains in this process, where shards are asked from."""
+    if cores not in (None, 1):
+        raise ValueError(
+            "Chains on sharded records run one after the other in this process, and the work is "
+            "done where the shards are: leave cores= out."
+        )
+    return 1
 
 
 def _check_names(names: Any, public: list[str]) -> list[str]:

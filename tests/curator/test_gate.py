@@ -10,6 +10,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pymc.model.fgraph import clone_model
 from pymc.step_methods.compound import BlockedStep, CompoundStep
 
 import pymc_dp as pmdp
@@ -308,3 +309,11 @@ def test_what_is_added_later_does_not_tell_the_number_of_records():
         with pytest.raises(ValueError, match="'told' is made of the number of records"):
             pmdp.sample(3, step=step, cores=1)
     assert pmdp.privacy_spent(step).epsilon == 0
+
+
+@pytest.mark.parametrize("copied", [copy.copy, clone_model, lambda model: pm.do(model, {})])
+def test_copies_of_a_model_are_curated_too(model, copied):
+    with model:
+        pmdp.DPPenalty(epsilon=1, delta=1e-6, chains=1, clip_logp=3, step_size=0.1)
+    with pytest.raises(pmdp.PrivacyError, match="same records"):
+        pmdp.sample(5, tune=5, chains=1, model=copied(model), quiet=True)

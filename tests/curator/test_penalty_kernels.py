@@ -11,6 +11,7 @@ from scipy.stats import norm
 
 from pymc_dp.accounting.levels import LEVELS
 from pymc_dp.curator.penalty_kernels import (
+    batch_moments,
     batch_query,
     clipped_count,
     clipped_total,
@@ -67,10 +68,10 @@ def test_bad_rows_go_to_the_bound_or_to_nothing():
 )
 def test_a_batch_record_moves_the_query_by_at_most_its_sensitivity(r, other, i, bound, tempering):
     zeros = np.zeros(8)
-    first = batch_query(r, zeros, bound, 40, tempering)
+    first = batch_query(batch_moments(r, zeros, bound), bound, 40, tempering)
     changed = r.copy()
     changed[i] = other
-    second = batch_query(changed, zeros, bound, 40, tempering)
+    second = batch_query(batch_moments(changed, zeros, bound), bound, 40, tempering)
     assert abs(first.value - second.value) <= first.sensitivity
     assert first.sensitivity == second.sensitivity
 
@@ -79,8 +80,8 @@ def test_the_batch_bound_is_attained():
     ones = np.ones(8)
     changed = ones.copy()
     changed[0] = -1
-    value, sensitivity = batch_query(ones, np.zeros(8), 1.0, 40)
-    other, _ = batch_query(changed, np.zeros(8), 1.0, 40)
+    value, sensitivity = batch_query(batch_moments(ones, np.zeros(8), 1.0), 1.0, 40)
+    other, _ = batch_query(batch_moments(changed, np.zeros(8), 1.0), 1.0, 40)
     assert value - other == pytest.approx(sensitivity, rel=1e-5)
 
 
@@ -92,7 +93,8 @@ def test_batch_variance_is_that_of_drawing_without_replacement():
     for _ in range(20_000):
         batch = population[rng.permutation(40)[:10]]
         values.append(batch.sum() * 4)
-        halves.append(batch.sum() * 4 - batch_query(batch, np.zeros(10), 10.0, 40).value)
+        moments = batch_moments(batch, np.zeros(10), 10.0)
+        halves.append(batch.sum() * 4 - batch_query(moments, 10.0, 40).value)
     # relative standard error of both sides is about 1%
     assert 2 * np.mean(halves) == pytest.approx(np.var(values), rel=0.05)
 
@@ -113,7 +115,7 @@ def test_acceptance_of_the_penalty_method_is_in_balance():
 def test_sums_of_squares_in_large_batches_are_within_their_allowance():
     # the worst case for a sum of b floats, against the same sum in whole numbers
     size, levels = 1 << 16, np.random.default_rng(1).integers(-1000, 1001, 1 << 16)
-    query = batch_query(levels / 1000, np.zeros(size), 1.0, 4 * size)
+    query = batch_query(batch_moments(levels / 1000, np.zeros(size), 1.0), 1.0, 4 * size)
     ints = [round(int(level) * LEVELS / 1000) for level in levels]
     total, squares = sum(ints), sum(i * i for i in ints)
     deviations = Fraction(squares * size - total * total, size * LEVELS**2)

@@ -11,17 +11,14 @@ import pymc as pm
 import scipy
 
 from pymc_dp.accounting.budget import PrivacyBudget, record_weight
+from pymc_dp.curator.curated import mark_confidential
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.gradients import RecordGradients
-from pymc_dp.curator.model import RecordModel
+from pymc_dp.curator.model import RecordModel, record_model
 from pymc_dp.curator.plan.marginal_mode import marginal_mode
 from pymc_dp.curator.plan.scoring import ScoringStep, SimulatedScores
 from pymc_dp.curator.plan.simulator import Simulator, Values
-from pymc_dp.curator.steps.base import (
-    curated_models,
-    refuse_confidential_starts,
-    refuse_number_of_records,
-)
+from pymc_dp.curator.steps.base import refuse_confidential_starts, refuse_number_of_records
 from pymc_dp.types import Matrix, Vector
 
 _GROWTH = 1.5  # of a gradient's part of the budget over the one before: the way there is cheap
@@ -137,7 +134,7 @@ def pilot(
     if not 0 < share < 1:
         raise ValueError(f"share must lie in (0, 1), so that a chain can be paid, not {share!r}.")
     model = pm.modelcontext(model)
-    records = RecordModel(model, independent_records=independent_records, public_data=public_data)
+    records = record_model(model, independent_records=independent_records, public_data=public_data)
     simulator = Simulator(simulate, model, records, public_number(n, records, budget))
     return explore(
         budget, simulator, model, records, share=share, n_gradients=n_gradients, start=start
@@ -173,7 +170,7 @@ def explore(
     refuse_confidential_starts(model, model.rvs_to_initial_values)
     if budget.neighbours == "add_remove":
         refuse_number_of_records(model, records.likelihood)
-    curated_models.setdefault(model, {})[budget.ledger] = budget
+    mark_confidential(model, records.likelihood, budget)
     theta = records.space.start if start is None else records.space.flatten(start)
     scores = simulator.scores(theta)
     whole = budget.gaussian_queries(1, share).noise_multiplier * record_weight(budget.neighbours)

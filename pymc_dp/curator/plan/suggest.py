@@ -14,7 +14,6 @@ from pymc_dp.accounting.gaussian import gaussian_mu
 from pymc_dp.accounting.levels import LEVELS
 from pymc_dp.curator.forecast import tell_if_few
 from pymc_dp.curator.model import RecordModel
-from pymc_dp.curator.penalty_kernels import clipped_count
 from pymc_dp.curator.plan.clipping import Move, choose_bound
 from pymc_dp.curator.plan.synthetic import refuse_confidential
 from pymc_dp.curator.steps.penalty import PenaltyStep
@@ -251,7 +250,7 @@ def clip_fraction(
             theta = starts[move % len(starts)]
             proposal = step.propose(theta, rng)
             bound = step.bound(step.move_length(theta, proposal))
-            count += clipped_count(step.likelihood(proposal), step.likelihood(theta), bound)
+            count += step.records.ratios.count(theta, proposal, bound)
         # in fine units, as every number that leaves: the noise is then as good as continuous
         return [count * LEVELS]
 

@@ -1,5 +1,6 @@
 """The posterior of synthetic records, explored freely: nothing in it is confidential."""
 
+import gc
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -12,9 +13,9 @@ from pytensor.graph.replace import clone_replace
 
 from pymc_dp.compat import models_in_context
 from pymc_dp.curator.confidential import shared_records
+from pymc_dp.curator.curated import confidential_arrays, curated_models, read_freely
 from pymc_dp.curator.likelihood import records_of
-from pymc_dp.curator.model import RecordModel
-from pymc_dp.curator.steps.base import curated_models, read_freely
+from pymc_dp.curator.model import RecordModel, record_model, sharded_models
 from pymc_dp.graph.rewrites import rebuilt
 from pymc_dp.numerics.nuts_tuning import run_nuts
 from pymc_dp.types import Matrix, Vector
@@ -34,14 +35,19 @@ def refuse_confidential(synthetic: Sequence[pm.Model]) -> None:
                 "synthetic= is the model in context, or one that a curator's step was made for: "
                 "pass another one with simulated or public records, outside of its context."
             )
-    confidential = [records_of(model) for model in curated_models]
-    for model in contexts:
-        # one that no curator's step would take has no records in this sense
+    known = [model for model in curated_models if model not in sharded_models]
+    confidential = [confidential_arrays[model] for model in known if model in confidential_arrays]
+    for model in [*known, *contexts]:
+        # one that no curator's step would take, or no longer, has no records in this sense
         with suppress(ValueError):
             confidential.append(records_of(model))
+    if sharded_models:
+        gc.collect()  # of models that were let go: their cluster may be closed, and cannot be asked
+    shards = [record_model(other).likelihood for other in sharded_models]
     for model in synthetic:
         own = records_of(model)
-        if any(shared_records(*own, *other) for other in confidential):
+        shared = any(shared_records(*own, *other) for other in confidential)
+        if shared or any(likelihood.shares(*own) for likelihood in shards):
             raise ValueError(
                 "synthetic= has records of a confidential model, covariates or others, and "
                 "settings would depend on them: simulate all of its arrays, or take public ones."

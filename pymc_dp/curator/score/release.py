@@ -16,14 +16,15 @@ from pymc_dp.accounting.levels import CLIPPED, GRADIENT_LEVELS
 from pymc_dp.analyst.score.bounding import Bound
 from pymc_dp.analyst.score.looks import Look, Moments, Statistic
 from pymc_dp.analyst.score.release import ScoreRelease
-from pymc_dp.curator.model import RecordModel
+from pymc_dp.curator.curated import mark_confidential
+from pymc_dp.curator.model import record_model
 from pymc_dp.curator.plan.pilot import PilotLook, explore, public_number
 from pymc_dp.curator.plan.simulator import Simulator, Values
 from pymc_dp.curator.score.places import Place, read_basis, read_places
 from pymc_dp.curator.score.suggest import settings_at
 from pymc_dp.curator.score.totals import ConfidentialScores
+from pymc_dp.curator.shards.scores import confidential_scores
 from pymc_dp.curator.steps.base import (
-    curated_models,
     refuse_confidential_starts,
     refuse_number_of_records,
     refuse_read_freely,
@@ -148,12 +149,12 @@ def score_release(
             "that returns the model with records simulated at given values, to find it."
         )
     # all is compiled before anything is paid for, since that may fail
-    records = RecordModel(model, independent_records=independent_records, public_data=public_data)
+    records = record_model(model, independent_records=independent_records, public_data=public_data)
     refuse_confidential_starts(model, model.rvs_to_initial_values)
     if budget.neighbours == "add_remove":
         refuse_number_of_records(model, records.likelihood)
     refuse_read_freely(records.likelihood)
-    scores = ConfidentialScores(model, records, public_data, budget.neighbours)
+    scores = confidential_scores(model, records, public_data, budget.neighbours)
     kind = scores.bound(bound)
     sums = [
         _Sum(name, scores.statistic(name, statistic, float(length)), float(length))
@@ -163,7 +164,7 @@ def score_release(
         sums.append(_Sum("n", lambda: [records.likelihood.n_records * GRADIENT_LEVELS], CLIPPED))
     places = [] if at is None else read_places(at, model, scores)
     basis = None if inverse_mass is None else read_basis(inverse_mass, scores)
-    curated_models.setdefault(model, {})[budget.ledger] = budget
+    mark_confidential(model, records.likelihood, budget)
 
     spending, looks = allowance.share, []
     simulator = None

@@ -14,6 +14,7 @@ from pymc_dp.analyst.score.bounding import Bound, held_by_length
 from pymc_dp.analyst.score.graph import RecordArray, ScoreGraph, record_arrays, score_graph
 from pymc_dp.analyst.score.looks import Statistic, named_statistic
 from pymc_dp.curator import confidential
+from pymc_dp.curator.blocks import Rows, cut, filled_up
 from pymc_dp.curator.gradient_kernels import clipped_gradient_total
 from pymc_dp.curator.independence import (
     check_records_apart,
@@ -66,8 +67,8 @@ class RecordTotal:
         records: RecordModel,
         public_data: Collection[str],
     ) -> None:
-        n_records = records.likelihood.n_records
-        self._sources, self._axes = confidential.record_arrays(parts, model, n_records, public_data)
+        number = confidential.count_records(model)
+        self._sources, self._axes = confidential.record_arrays(parts, model, number, public_data)
         if not self._sources:
             raise ValueError(f"{names} depends on no record.")
         rows = []
@@ -87,14 +88,14 @@ class RecordTotal:
             [*inputs, *rows], graph, mode="NUMBA", on_unused_input="ignore"
         )
         self._parts.trust_input = True
-        self._n_records, self._names = n_records, names
+        self._n_records, self._names = records.likelihood.n_records, names
 
     def check_apart(self, *inputs: Any) -> None:
         """Change some records, and see that the parts of others stay as they were."""
         data = self._data()
         self._check_indices(inputs[0] if inputs else np.zeros(0), data)
         if self._splits(inputs, data):
-            data = self._part(data, slice(0, _TRIED))
+            data = cut(data, self._axes, slice(0, _TRIED))
 
         def lengths(rows: list[NDArray[Any]]) -> Vector:
             return np.abs(self._evaluate(inputs, rows)).sum(axis=0)
@@ -104,10 +105,12 @@ class RecordTotal:
     def __call__(self, bound: float, *inputs: Any) -> NDArray[np.int64]:
         """Sum in units of ``bound / GRADIENT_LEVELS``, parts clipped to ``CLIPPED * bound``."""
         data, total = self._data(), None
-        length = _CHUNK if self._splits(inputs, data) else self._n_records
+        splits = self._splits(inputs, data)
+        length = _CHUNK if splits else self._n_records
         for start in range(0, self._n_records, length):
-            chunk = self._part(data, slice(start, min(start + length, self._n_records)))
-            added = clipped_gradient_total(self._evaluate(inputs, chunk), bound)
+            chunk = cut(data, self._axes, slice(start, min(start + length, self._n_records)))
+            rows, count = filled_up(chunk, self._axes) if splits else Rows(chunk, length)
+            added = clipped_gradient_total(self._evaluate(inputs, rows)[:, :count], bound)
             total = added if total is None else total + added
         assert total is not None
         return total
@@ -117,22 +120,20 @@ class RecordTotal:
         return self._evaluate(inputs, self._data())
 
     def _data(self) -> list[NDArray[Any]]:
-        return [np.ascontiguousarray(confidential.leaf_value(each)) for each in self._sources]
+        arrays = [confidential.leaf_value(each) for each in self._sources]
+        return cut(arrays, self._axes, slice(0, self._n_records))
 
     def _evaluate(self, inputs: Any, rows: list[NDArray[Any]]) -> Matrix:
         with np.errstate(all="ignore"):  # a warning would tell that some record is out of range
             return self._parts(*inputs, *rows)
 
-    def _part(self, data: list[NDArray[Any]], records: slice) -> list[NDArray[Any]]:
-        return [
-            np.ascontiguousarray(rows[(slice(None),) * axis + (records,)])
-            for rows, axis in zip(data, self._axes, strict=True)
-        ]
-
     def _splits(self, inputs: Any, data: list[NDArray[Any]]) -> bool:
         """Whether some records' parts can be computed without the others."""
         try:
-            return self._evaluate(inputs, self._part(data, slice(0, 2))).shape[1] == 2
+            twice = [
+                rows.take([0, 0], axis=axis) for rows, axis in zip(data, self._axes, strict=True)
+            ]
+            return self._evaluate(inputs, twice).shape[1] == 2
         except SHAPE_ERRORS:
             return False
 
@@ -181,7 +182,7 @@ class ConfidentialScores:
         )
         self.observed = tuple(str(rv.name) for rv in model.observed_RVs)
         self.graph: ScoreGraph = score_graph(
-            model, self.observed, self.layout, likelihood.n_records
+            model, self.observed, self.layout, confidential.count_records(model)
         )
 
     def bound(self, wanted: Bound | None) -> Bound:
@@ -270,7 +271,10 @@ class ConfidentialScores:
         records along another axis would be looked at without noise.
         """
         sources, axes = confidential.record_arrays(
-            self.graph.logp, self.model, self.records.likelihood.n_records, self._public_data
+            self.graph.logp,
+            self.model,
+            confidential.count_records(self.model),
+            self._public_data,
         )
         if any(axes) or not set(sources) <= set(self.graph.arrays):
             return None

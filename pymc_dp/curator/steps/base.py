@@ -2,7 +2,6 @@
 
 import math
 import warnings
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,24 +14,20 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.accounting.allowance import Allowance, PrivacySpent
-from pymc_dp.accounting.budget import PrivacyBudget, spent_together
+from pymc_dp.accounting.budget import spent_together
 from pymc_dp.accounting.composition import FIXED_SIZES, GaussianQueries, Sampling
 from pymc_dp.accounting.door import Door, closed
 from pymc_dp.accounting.errors import ConfidentialDataWarning, PrivacyError
 from pymc_dp.compat import ProgressHooks
-from pymc_dp.curator.confidential import lengths_of_records, shared_records
+from pymc_dp.curator.confidential import (
+    count_records,
+    lengths_of_records,
+)
+from pymc_dp.curator.curated import mark_confidential, read_freely
 from pymc_dp.curator.forecast import tell_if_few
 from pymc_dp.curator.likelihood import SHAPE_ERRORS, RecordLikelihood, is_public, records_of
-from pymc_dp.curator.model import RecordModel
+from pymc_dp.curator.model import RecordModel, record_model
 from pymc_dp.types import Vector
-
-curated_models: weakref.WeakKeyDictionary[pm.Model, dict[str, PrivacyBudget]]
-curated_models = weakref.WeakKeyDictionary()
-"""Models whose data is confidential because a curator's step was made for them, and the budgets of
-these steps by ledger."""
-
-read_freely: weakref.WeakSet[pm.Model] = weakref.WeakSet()
-"""Models whose records were taken for synthetic ones, and read without noise."""
 
 
 class CuratorStep(ProgressHooks, BlockedStep):
@@ -80,7 +75,7 @@ class CuratorStep(ProgressHooks, BlockedStep):
             raise ValueError(f"{strange[0]} is not a free variable of the model.")
         self.rng = get_random_generator(rng)
         self.allowance = allowance
-        self.records = RecordModel(
+        self.records = record_model(
             model,
             compile_kwargs,
             independent_records=independent_records,
@@ -104,9 +99,8 @@ class CuratorStep(ProgressHooks, BlockedStep):
         self._door: Door | None = None
         if not allowance.simulation:
             refuse_read_freely(self.likelihood)
-        budgets = curated_models.setdefault(model, {})
-        if allowance.budget is not None and not allowance.simulation:
-            budgets[allowance.budget.ledger] = allowance.budget
+        paid = None if allowance.simulation else allowance.budget
+        mark_confidential(model, self.likelihood, paid)
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Claim the whole chain's budget before the first look whose answer leaves."""
@@ -213,7 +207,7 @@ def refuse_confidential_starts(model: pm.Model, starts: Mapping[Any, Any]) -> No
 def refuse_read_freely(likelihood: RecordLikelihood) -> None:
     """Refuse records that settings were computed from: these are not public then."""
     for other in read_freely:
-        if shared_records(likelihood.data, likelihood.axes, *records_of(other)):
+        if likelihood.shares(*records_of(other)):
             raise PrivacyError(
                 f"Records of {likelihood.names} were passed as synthetic=, to suggest or "
                 "suggest_hmc, and settings that were computed from them would be published: "
@@ -231,7 +225,7 @@ def refuse_number_of_records(model: pm.Model, likelihood: RecordLikelihood) -> N
             'that neighbours="add_remove" cannot be promised: pass what belongs to each record as '
             'an array, or use neighbours="substitute".'
         )
-    n_records = likelihood.n_records
+    n_records = count_records(model)
     for name, shape in model.eval_rv_shapes().items():
         if n_records in shape:
             raise ValueError(
@@ -269,6 +263,8 @@ def _batch_fraction(
     if batch_size is not None and (batch_size != int(batch_size) or not 2 <= batch_size < n):
         raise ValueError(f"batch_size must be from 2 to below the {n} records, not {batch_size!r}.")
     fraction = batch_size / n if batch_size is not None else float(batch_fraction or 0)
+    if records.sharded:  # refused already if it cannot be taken apart
+        return fraction
     index = np.arange(0, n, max(1, round(1 / fraction)))[:1000]
     try:
         same = np.allclose(likelihood.batch(start, index), likelihood(start)[index], equal_nan=True)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pymc_dp.accounting.budget import record_weight
 from pymc_dp.accounting.composition import GaussianQueries
 from pymc_dp.accounting.levels import LEVELS
-from pymc_dp.curator.penalty_kernels import NoisyRatio, two_point_total
+from pymc_dp.curator.penalty_kernels import NoisyRatio
 from pymc_dp.curator.steps.dp_penalty import DPPenalty
 from pymc_dp.numerics.entropy import random_words
 from pymc_dp.numerics.logistic_correction import logistic_correction
@@ -123,9 +123,8 @@ class DPBarker(DPPenalty):
         def look(batch: NDArray[np.int64]) -> list[int]:
             if not batch.size:
                 return [0]
-            new, old = self.likelihood.batch(proposal, batch), self.likelihood.batch(theta, batch)
             words = random_words(batch.size, self.door.generator)
-            return [two_point_total(new, old, bound, words)]
+            return [self.records.ratios.batch_two_point(theta, proposal, bound, batch, words)]
 
         (level,) = self.door.release_batch(look, LEVELS, self.likelihood.n_records)
         return level / LEVELS * bound / self.fraction

@@ -242,8 +242,8 @@ class DPPenalty(PenaltyStep):
         part = sensitivity / self.door.record_weight
 
         def look(index: NDArray[np.int64]) -> list[int]:
-            new, old = self.likelihood.batch(proposal, index), self.likelihood.batch(theta, index)
-            query = batch_query(new, old, bound, n, self.tempering)
+            moments = self.records.ratios.batch_moments(theta, proposal, bound, index)
+            query = batch_query(moments, bound, n, self.tempering)
             return [round(query.value / part * LEVELS)]
 
         (level,) = self.door.release_batch(look, LEVELS, n)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dp.accounting.levels import LEVELS
-from pymc_dp.curator.penalty_kernels import NoisyRatio, clipped_total, ratio_bound
+from pymc_dp.curator.penalty_kernels import NoisyRatio, ratio_bound
 from pymc_dp.curator.steps.base import CuratorStep
 from pymc_dp.types import Vector
 
@@ -42,7 +42,7 @@ class PenaltyStep(CuratorStep):
         return {"clip_logp": self.clip_logp}
 
     def _forget(self) -> None:
-        self._kept: list[tuple[bytes, Vector]] = []
+        self.records.ratios.forget()
         self._prior: tuple[bytes, float] | None = None
 
     def propose(self, theta: Vector, rng: np.random.Generator) -> Vector:
@@ -59,28 +59,9 @@ class PenaltyStep(CuratorStep):
 
     def _noisy_log_ratio(self, theta: Vector, proposal: Vector, length: float) -> NoisyRatio:
         bound = self.bound(length)
-
-        def total() -> list[int]:
-            new, old = self.likelihood(proposal), self._log_likelihood(theta)
-            self._kept.append((self._likelihood_key(proposal), new))
-            return [clipped_total(new, old, bound)]
-
-        (level,) = self.door.release(total, LEVELS)
+        ratios = self.records.ratios
+        (level,) = self.door.release(lambda: [ratios.total(theta, proposal, bound)], LEVELS)
         return NoisyRatio(level / LEVELS * bound, self.door.noise() * bound, self.tempering)
-
-    def _log_likelihood(self, theta: Vector) -> Vector:
-        """Log-likelihood at the current point, kept from the iteration that proposed it."""
-        here = self._likelihood_key(theta)
-        for kept, log_likelihood in self._kept:
-            if kept == here:
-                self._kept = [(kept, log_likelihood)]
-                return log_likelihood
-        log_likelihood = self.likelihood(theta)
-        self._kept = [(here, log_likelihood)]
-        return log_likelihood
-
-    def _likelihood_key(self, theta: Vector) -> bytes:
-        return theta[self.likelihood.data_coordinates].tobytes()
 
     def _prior_here(self, theta: Vector) -> float:
         if self._prior is None or self._prior[0] != theta.tobytes():

@@ -6,6 +6,8 @@ import pytensor.tensor as pt
 import pytest
 from scipy import stats
 
+from pymc_dp.accounting import noise
+from pymc_dp.accounting.levels import CLIPPED, GRADIENT_LEVELS
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.score.totals import ConfidentialScores
 from tests.curator.score.models import (
@@ -40,6 +42,26 @@ def test_sums_agree(name, bound, monkeypatch):
     rounding = N * clip * 2.0**-19
     np.testing.assert_allclose(analysts_sum(model, X, y), release.value, rtol=0, atol=rounding)
     assert np.abs(release.value).max() > 100 * rounding
+
+
+def test_the_noise_that_is_told_is_the_noise_that_was_added(monkeypatch):
+    added = []
+
+    def zero(totals, sd, simulation=None):
+        added.append(sd)
+        return [0] * len(totals)
+
+    monkeypatch.setattr(noise, "release", zero)
+    clip = 0.8
+    with build("normal", *records("normal")):
+        release = released(None, at=FAMILIES["normal"], clip=clip, bound="length")
+    [sd] = added
+    # a release of whole numbers, of which CLIPPED times GRADIENT_LEVELS make the bound
+    assert release.sigma == pytest.approx(sd * clip / CLIPPED / GRADIENT_LEVELS, rel=1e-3)
+    # Balle and Wang (2018), Theorem 8: what noise of this size costs, at epsilon 1
+    half, ratio = clip / release.sigma[0], release.sigma[0] / (2 * clip)
+    delta = stats.norm.cdf(half - ratio) - np.e * stats.norm.cdf(-half - ratio)
+    assert 0.9e-6 < delta <= 1e-6
 
 
 def parts(name, bound, clip, X, y, basis=None):

@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import chi2, kstest, norm
 
 import pymc_dp as pmdp
+from pymc_dp.accounting.levels import LEVELS
 from pymc_dp.curator.steps import dp_penalty
 
 LEVEL = 1e-4
@@ -124,10 +125,10 @@ def test_a_batch_without_its_own_correction_is_found(monkeypatch):
     problem, kwargs, steps, thin = CASES["batch, little noise"]
     query = dp_penalty.batch_query
 
-    def wrong(new, old, bound, n_records, tempering):
-        right = query(new, old, bound, n_records, tempering)
-        scale = n_records * tempering / new.size
-        return right._replace(value=scale * float(np.clip(new - old, -bound, bound).sum()))
+    def wrong(moments, bound, n_records, tempering):
+        right = query(moments, bound, n_records, tempering)
+        scale = n_records * tempering / moments.size
+        return right._replace(value=scale * moments.total / LEVELS * bound)
 
     monkeypatch.setattr(dp_penalty, "batch_query", wrong)
     problem = Problem(**problem)

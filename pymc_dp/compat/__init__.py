@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-import numba.np.arrayobj as numba_arrays  # assignment to slices
 from numba.core.errors import NumbaPerformanceWarning  # advice on code that PyTensor wrote
-from numba.extending import overload  # what numba compiles in the place of a function
 from pymc.distributions.distribution import SymbolicRandomVariable  # variables made of others
 from pymc.distributions.distribution import _support_point as support_point_rules  # starting values
 from pymc.distributions.mixture import _HurdleRV as HurdleRV  # counts beyond a hurdle
@@ -29,11 +27,19 @@ from pymc.logprob.utils import (
 )
 from pymc.model.core import MODEL_MANAGER  # models in context
 from pymc.model.fgraph import ModelDeterministic, ModelFreeRV  # variables of a model's copy
+from pymc.progress_bar import (
+    MCMCProgressBarManager,  # bars of pm.sample
+    create_simple_progress,  # one bar
+)
 from pymc.pytensorf import (
     collect_default_updates,  # next states of generators
     normalize_rng_param,  # generator of a random variable
 )
-from pymc.sampling.mcmc import assign_step_methods  # which step pm.sample picks
+from pymc.sampling.mcmc import _iter_sample as iterate_chain  # a chain, draw by draw
+from pymc.sampling.mcmc import (
+    assign_step_methods,  # which step pm.sample picks
+    instantiate_steppers,  # the steps it picked, with their arguments
+)
 from pymc.sampling.parallel import ParallelSamplingError  # a chain that failed elsewhere
 from pymc.step_methods import STEP_METHODS  # steps that pm.sample picks from
 from pymc.step_methods.compound import flatten_steps  # steps inside compound ones
@@ -56,13 +62,26 @@ from pytensor.tensor.random.utils import normalize_size_param  # size of a rando
 from rich.progress import TextColumn  # of PyMC's progress bar
 from rich.table import Column  # the same
 
+from pymc_dp.compat.chains import (
+    bare_trace,
+    chains_run_by,
+    fill_trace,
+    keep_compiled_in,
+    sample_external,
+    trace_values,
+)
+from pymc_dp.compat.machine_code import HIDDEN, Kernel, machine_code_once, plain_slice_errors
+
 __all__ = [
     "CACHED_SRC_FUNCTIONS",
+    "HIDDEN",
     "MODEL_MANAGER",
     "STEP_METHODS",
     "CheckParameterValue",
     "DataClassState",
     "HurdleRV",
+    "Kernel",
+    "MCMCProgressBarManager",
     "ModelDeterministic",
     "ModelFreeRV",
     "NumbaPerformanceWarning",
@@ -71,16 +90,24 @@ __all__ = [
     "SymbolicRandomVariable",
     "WithSamplingState",
     "assign_step_methods",
+    "bare_trace",
+    "chains_run_by",
     "collect_default_updates",
     "compile_numba_function_src",
+    "create_simple_progress",
     "dataclass_state",
     "default_transform_rules",
+    "fill_trace",
     "flatten_steps",
     "icdf_rules",
     "inline_ofg_node",
+    "instantiate_steppers",
+    "iterate_chain",
     "jit_function",
+    "keep_compiled_in",
     "logcdf_rules",
     "logprob_rules",
+    "machine_code_once",
     "make_initial_point_fn",
     "model_being_assigned",
     "models_in_context",
@@ -93,7 +120,9 @@ __all__ = [
     "register_funcify_and_cache_key",
     "replace_rvs_by_values",
     "rv_size_is_none",
+    "sample_external",
     "support_point_rules",
+    "trace_values",
 ]
 
 
@@ -121,7 +150,7 @@ class ProgressHooks:
 
 def jit_function(function: Any) -> Any:
     """Take the numba function out of a compiled PyTensor function."""
-    return function.vm.jit_fn
+    return Kernel.of(function.vm.jit_fn)
 
 
 def model_being_assigned() -> Any:
@@ -147,30 +176,3 @@ def no_model_context() -> Iterator[None]:
         yield
     finally:
         MODEL_MANAGER.active_contexts = held
-
-
-def _raise_unequal(src_shapes: Any, index_shape: Any) -> None:
-    """Stand in, while compiling, for the function of numba that tells shapes."""
-
-
-@overload(_raise_unequal)
-def _raise_unequal_compiled(src_shapes: Any, index_shape: Any) -> Callable[..., None]:
-    def raise_unequal(src_shapes: Any, index_shape: Any) -> None:
-        raise ValueError("cannot assign slice from input of different size")
-
-    return raise_unequal
-
-
-@contextmanager
-def plain_slice_errors() -> Iterator[None]:
-    """Leave shapes out of the error about slices of unequal size, in what is compiled meanwhile.
-
-    To write them numba compiles its strings for every dimension: a third of the time that the
-    first model of a new machine takes.
-    """
-    held = numba_arrays.raise_with_shape_context
-    numba_arrays.raise_with_shape_context = _raise_unequal
-    try:
-        yield
-    finally:
-        numba_arrays.raise_with_shape_context = held

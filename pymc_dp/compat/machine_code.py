@@ -1,0 +1,259 @@
+"""Less machine code: how numba compiles what this package joins, and only that."""
+
+import gc
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cache, cached_property
+from types import FunctionType
+from typing import Any
+
+import numba
+import numba.np.arrayobj as numba_arrays  # assignment to slices
+from llvmlite.binding import Linkage, parse_bitcode  # code that waits to be joined
+from numba.core import (
+    event,  # timers of calls of LLVM
+    types,  # what compiled code knows of values
+)
+from numba.core.caching import NullCache  # of functions that are not kept
+from numba.core.codegen import (
+    JITCodeLibrary,  # code of one function and of all that it calls
+    JITCPUCodegen,  # machine code and where it is
+)
+from numba.core.cpu import CPUContext  # how functions are lowered
+from numba.core.registry import CPUDispatcher  # compiled functions
+from numba.extending import overload  # what numba compiles in the place of a function
+from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS  # keys of compiled code on disk
+
+__all__ = ["HIDDEN", "Kernel", "machine_code_once", "plain_slice_errors"]
+
+#: options of functions that compiled functions alone call: no way in from Python
+HIDDEN: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+#: whether this numba's insides are as :func:`machine_code_once` was written for
+_KNOWN_NUMBA = numba.__version__.split(".")[:2] == ["0", "68"]
+
+
+def _raise_unequal(src_shapes: Any, index_shape: Any) -> None:
+    """Stand in, while compiling, for the function of numba that tells shapes."""
+
+
+@overload(_raise_unequal)
+def _raise_unequal_compiled(src_shapes: Any, index_shape: Any) -> Callable[..., None]:
+    def raise_unequal(src_shapes: Any, index_shape: Any) -> None:
+        raise ValueError("cannot assign slice from input of different size")
+
+    return raise_unequal
+
+
+class Kernel(CPUDispatcher):
+    """A compiled function, in whose place compiled functions call one without a way in from Python.
+
+    That one is compiled with less effort, see :func:`machine_code_once`.
+    """
+
+    @classmethod
+    def of(cls, function: Any) -> Any:
+        """Make a function that numba compiles one, with a numba that this was tried with."""
+        if _KNOWN_NUMBA and type(function) is CPUDispatcher:
+            function.__class__ = cls
+        return function
+
+    def _reduce_class(self) -> type:
+        return CPUDispatcher  # what a pickle is read as
+
+    @cached_property
+    def inner(self) -> CPUDispatcher:
+        """What compiled functions call."""
+        called = self.py_func
+        copy = FunctionType(
+            called.__code__,
+            called.__globals__,
+            called.__name__,
+            called.__defaults__,
+            called.__closure__,
+        )
+        copy.__kwdefaults__, copy.__module__ = called.__kwdefaults__, called.__module__
+        copy.__qualname__ = called.__qualname__
+        made = CPUDispatcher(copy, self.locals, {**self.targetoptions, **HIDDEN})
+        if not isinstance(self._cache, NullCache):  # type: ignore[attr-defined]
+            CACHED_SRC_FUNCTIONS[copy] = f"{CACHED_SRC_FUNCTIONS[called]}-inner"
+            made.enable_caching()
+        return made
+
+    @property
+    def _numba_type_(self) -> types.Dispatcher:
+        return types.Dispatcher(self.inner)  # type: ignore[arg-type]
+
+    def compile(self, sig: Any) -> Any:
+        """Compile for types of arguments."""
+        with machine_code_once(), plain_slice_errors():
+            return super().compile(sig)
+
+
+_compilation = threading.local()
+#: Python's side of functions whose machine code is part of no library yet, by symbol
+_environments: dict[str, Any] = {}
+
+
+@contextmanager
+def machine_code_once() -> Iterator[None]:
+    """Make machine code of functions that Python calls alone, in what is compiled meanwhile.
+
+    numba optimises every function with all that it calls, and makes machine code of it, again for
+    each caller of a caller, although only the outermost is ever run. Here code that Python has no
+    way into is kept as it was written until it is joined with what Python calls. The many objects
+    that this takes are not searched for garbage, which was a seventh of the time.
+    """
+    inside, collecting = _quick(), gc.isenabled()
+    if _KNOWN_NUMBA:
+        _install()
+        _compilation.quick = True
+    gc.disable()
+    try:
+        yield
+    finally:
+        _compilation.quick = inside
+        if collecting:
+            gc.enable()
+
+
+def _quick() -> bool:
+    return getattr(_compilation, "quick", False)
+
+
+def _joined_libraries(library: Any) -> list[Any]:
+    """All that a library needs and that is not part of it yet, callers before what they call."""
+    found: dict[Any, None] = {}
+    seen = set()
+
+    def visit(one: Any) -> None:
+        if one not in seen:
+            seen.add(one)
+            if getattr(one, "joined", False):
+                for other in one._linking_libraries:
+                    visit(other)
+            found[one] = None
+
+    for one in library._linking_libraries:
+        visit(one)
+    return list(found)[::-1]
+
+
+class QuickLibrary(JITCodeLibrary):
+    """numba's library of one function and all that it calls, which may wait to be joined."""
+
+    joined = False
+    own: Sequence[str] = ()
+
+    def finalize(self) -> None:
+        """Join what is needed and make machine code, where Python has a way in."""
+        variables = [variable.name for variable in self._final_module.global_variables]
+        functions = [f for f in self._final_module.functions if not f.is_declaration]
+        self.joined = (
+            _quick()
+            and not any(name.startswith(".numba.unresolved") for name in variables)  # recursion
+            and not any(f.name.startswith("_ZN7cpython") for f in functions)
+        )
+        if not self.joined:
+            self._linking_libraries = _joined_libraries(self)
+            super().finalize()
+            return
+        for library in self._linking_libraries:
+            self._reload_init.update(library._reload_init)
+            self._dynamic_globals += library._dynamic_globals
+        self._dynamic_globals += [n for n in variables if n.startswith("numba.dynamic.globals")]
+        self.own = [f.name for f in functions if f.linkage == Linkage.external]
+        self._wait(Linkage.linkonce_odr)
+
+    def _wait(self, linkage: Linkage) -> None:
+        for name in self.own:
+            self._final_module.get_function(name).linkage = linkage
+        self._shared_module, self._finalized = self._final_module, True
+
+    def _join(self) -> None:
+        for library in _joined_libraries(self):
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._linking_libraries = []
+
+    def _finalize_final_module(self) -> None:
+        super()._finalize_final_module()
+        for name in [n for n in _environments if self._codegen._engine.is_symbol_defined(n)]:
+            self._codegen.set_env(name, _environments.pop(name))  # type: ignore[attr-defined]
+
+    def serialize_using_object_code(self) -> Any:
+        """Write what waits as it is."""
+        self._ensure_finalized()
+        if not self.joined:
+            return super().serialize_using_object_code()
+        self._join()
+        return self.serialize_using_bitcode()
+
+    @classmethod
+    def _unserialize(cls, codegen: Any, state: Any) -> Any:
+        name, kind, data = state
+        if kind != "bitcode" or not _quick():
+            return super()._unserialize(codegen, state)
+        self = codegen.create_library(name)
+        self._final_module = parse_bitcode(data)
+        self._finalize_dynamic_globals()
+        self.joined = True
+        self._wait(Linkage.linkonce_odr)
+        return self
+
+    def get_pointer_to_function(self, name: str) -> Any:
+        """Make machine code, now that it is asked for."""
+        self._ensure_finalized()
+        if self.joined:
+            if all(f.name != name or f.is_declaration for f in self._final_module.functions):
+                return 0
+            self._join()
+            self.own = [*self.own, name]
+            self._wait(Linkage.external)
+            self.joined, self._shared_module = False, None
+            self._optimize_final_module()
+            self._finalize_final_module()
+        return super().get_pointer_to_function(name)
+
+
+@cache
+def _install() -> None:
+    """Let numba use our libraries, which do as its own do outside of `machine_code_once`."""
+    set_environment, install_timer = JITCPUCodegen.set_env, event.install_timer
+    wrap = CPUContext.create_cfunc_wrapper
+
+    def set_later(self: Any, name: str, environment: Any) -> None:
+        if self._engine.is_symbol_defined(name):
+            set_environment(self, name, environment)
+        else:
+            _environments[name] = environment
+
+    def wrapped(self: Any, library: Any, *args: Any) -> None:
+        """Give functions without a way in from Python none for others either."""
+        if not _quick() or any(
+            f.name.startswith("_ZN7cpython") for f in library._final_module.functions
+        ):
+            wrap(self, library, *args)
+
+    def timed(kind: str, callback: Any) -> Any:
+        """Time nothing: every call of LLVM would be told to every function that is compiled."""
+        return nullcontext() if _quick() else install_timer(kind, callback)
+
+    JITCPUCodegen._library_class = QuickLibrary
+    JITCPUCodegen.set_env = set_later  # type: ignore[method-assign]
+    CPUContext.create_cfunc_wrapper = wrapped  # type: ignore[method-assign]
+    event.install_timer = timed
+
+
+@contextmanager
+def plain_slice_errors() -> Iterator[None]:
+    """Leave shapes out of the error about slices of unequal size, in what is compiled meanwhile.
+
+    To write them numba compiles its strings for every dimension: a third of the time that the
+    first model of a new machine takes.
+    """
+    held = numba_arrays.raise_with_shape_context
+    numba_arrays.raise_with_shape_context = _raise_unequal
+    try:
+        yield
+    finally:
+        numba_arrays.raise_with_shape_context = held

@@ -1,0 +1,1 @@
+"""Simulation-based calibration: parameters and releases that the model draws, and fits of these."""

@@ -1,0 +1,1 @@
+"""Work on other processes and machines: Dask, or anything with ``submit``."""
