@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_dp.accounting.budget import PrivacyBudget, record_weight
-from pymc_dp.graph.sensitivity import Sensitivity
+from pymc_dp.accounting.budget import PrivacyBudget
+from pymc_dp.formats.document import Source, document_of, in_field, known_fields, write
+from pymc_dp.formats.published import Published
 from pymc_dp.holder.bounds import BoxBounds, NormBounds
-from pymc_dp.holder.regression_sensitivity import averaged_sensitivity
+from pymc_dp.holder.regression_noise import (
+    EIGENVALUE_SHARE,
+    calibrated_noise,
+    eigenvalue_noise,
+    released_sensitivity,
+)
 from pymc_dp.holder.regression_statistics import (
     StatisticsLayout,
     holder_layout,
     regression_statistics,
 )
 from pymc_dp.mechanisms import Gaussian, Laplace
-from pymc_dp.mechanisms.base import positive
+from pymc_dp.mechanisms.base import one_positive, positive
+from pymc_dp.numerics.arguments import number, numbers
 from pymc_dp.types import Array, Neighbours
 
 __all__ = ["RegressionRelease", "regression_release"]
 
 
-#: share of the statistics' sensitivity that each count takes: two of them add 1 % to the noise
-COUNT_SHARE = 0.1
+#: what a document has beside the fields of every release
+_DETAILS = (
+    "n_covariates",
+    "intercept",
+    "noise",
+    "noise_sd",
+    "average",
+    "clipped",
+    "clipped_sd",
+    "smallest_eigenvalue",
+)
 
 
 @dataclass(frozen=True)
@@ -79,19 +95,32 @@ class RegressionRelease:
     smallest_eigenvalue: float | None = None
 
     def __post_init__(self) -> None:
-        size = self.layout.size
+        for name, least in (("n_covariates", 1), ("average", 1), ("n", 1)):
+            found = getattr(self, name)
+            whole = isinstance(found, int | np.integer) and not isinstance(found, bool)
+            if not whole or not least <= found < 2**53:
+                rows = "a number of rows" if name == "n" else f"a whole number, {least} or more"
+                raise ValueError(f"{name} must be {rows}, got {found!r}.")
+        if not isinstance(self.intercept, bool | np.bool_):
+            raise ValueError(f"intercept must be true or false, got {self.intercept!r}.")
+        p = int(self.n_covariates) + bool(self.intercept)
+        size = p * (p + 1) // 2 - bool(self.intercept) + p  # before the layout is made
         if self.noise not in ("gaussian", "laplace"):
             raise ValueError(f'noise must be "gaussian" or "laplace", not {self.noise!r}.')
         for name in ("released", "noise_sd"):
-            numbers = np.asarray(getattr(self, name), dtype=np.float64)
-            if numbers.shape != (size,) or not np.all(np.isfinite(numbers)):
+            found = numbers(name, getattr(self, name))
+            if found.shape != (size,) or not np.all(np.isfinite(found)):
                 raise ValueError(
                     f"{name} must be {size} finite numbers for {self.n_covariates} features"
-                    f"{' and an intercept' if self.intercept else ''}, got shape {numbers.shape}."
+                    f"{' and an intercept' if self.intercept else ''}, got shape {found.shape}."
                 )
         positive("noise_sd", self.noise_sd)
-        if not isinstance(self.n, int) or self.n < 1:
-            raise ValueError(f"n must be a number of rows, got {self.n!r}.")
+        one_positive("clipped_sd", self.clipped_sd)
+        for name in ("clipped", "smallest_eigenvalue"):
+            each = getattr(self, name)
+            known = each is not None or name == "clipped"
+            if known and (isinstance(each, bool) or not np.isfinite(number(name, each))):
+                raise ValueError(f"{name} must be a finite number, got {each!r}.")
 
     @property
     def layout(self) -> StatisticsLayout:
@@ -104,17 +133,91 @@ class RegressionRelease:
         sd = np.asarray(self.noise_sd)
         return Gaussian(sigma=sd) if self.noise == "gaussian" else Laplace(scale=sd / np.sqrt(2))
 
-    def to_json(self) -> str:
-        """Write everything as JSON."""
-        return json.dumps(asdict(self))
+    def published(self) -> Published:
+        """Return what releases of all kinds tell, checked: see :mod:`pymc_dp.formats`."""
+        intercept = " and an intercept" if self.intercept else ""
+        confidential = self.neighbours == "add_remove"
+        return Published(
+            f"unique entries of X'X, then X'y, of {self.n_covariates} features{intercept}",
+            self.mechanism,
+            self.released,
+            sensitivity=self._checked_sensitivity(),
+            neighbours=self.neighbours,  # type: ignore[arg-type]
+            epsilon=self.epsilon,
+            delta=self.delta,
+            n=self.n,
+            n_mechanism=self._noise_of_n().rounded().clamped(lower=1) if confidential else None,
+            bounds=self.bounds,
+        )
+
+    def _noise_of_n(self) -> Gaussian | Laplace:
+        """Both counts, of records and of those out of bounds, have the same noise."""
+        sd = self.clipped_sd
+        return Gaussian(sigma=sd) if self.noise == "gaussian" else Laplace(scale=sd / np.sqrt(2))
+
+    def _checked_sensitivity(self) -> float:
+        """Sensitivity within the bounds, if every number has the noise that the guarantee asks."""
+        kinds: dict[Any, Any] = {("x_norm", "y_bound"): NormBounds, ("x", "y"): BoxBounds}
+        kind = kinds.get(tuple(sorted(self.bounds)))
+        if kind is None:
+            raise ValueError(
+                f"bounds: {dict(self.bounds)!r} are neither x_norm and y_bound nor x and y, without"
+                " which nobody knows what the noise guarantees."
+            )
+        if (self.noise == "laplace") != (self.delta == 0):
+            raise ValueError(
+                f"guarantee: {self.noise} noise with delta {self.delta:g}: it is Laplace noise "
+                "where delta is 0, and Gaussian noise where it is not."
+            )
+        bounds, share = kind(**self.bounds), 0.0
+        sensitivity = released_sensitivity(self.layout, bounds, self.neighbours, self.average)  # type: ignore[arg-type]
+        if self.smallest_eigenvalue is not None:
+            share = EIGENVALUE_SHARE
+            eigenvalue_noise(self.layout, bounds, self.average, self.epsilon, self.delta)
+        _, _, sd = calibrated_noise(
+            sensitivity,
+            1 if self.neighbours == "substitute" else 2,
+            self.layout.size,
+            self.epsilon * (1 - share),
+            self.delta * (1 - share),
+        )
+        for name, found in (("noise_sd", self.noise_sd), ("clipped_sd", [self.clipped_sd])):
+            least = sd[0] if name == "noise_sd" else sd[-1]
+            if np.min(found) < least * (1 - 1e-6):
+                raise ValueError(
+                    f"guarantee: {name} is {np.min(found):.6g}, and epsilon {self.epsilon:g} and "
+                    f"delta {self.delta:g} within these bounds ask for {least:.6g}: its noise is "
+                    "too small for that."
+                )
+        return sensitivity.l2 if self.noise == "gaussian" else sensitivity.l1
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Write everything as JSON, to a file if one is named."""
+        details = {name: getattr(self, name) for name in _DETAILS}
+        return write("RegressionRelease", self.published().plain(), path, **details)
 
     @classmethod
-    def from_json(cls, text: str) -> RegressionRelease:
-        """Read what :meth:`to_json` wrote."""
-        try:
-            return cls(**json.loads(text))
-        except (json.JSONDecodeError, TypeError) as error:
-            raise ValueError(f"This is not the JSON of a RegressionRelease: {error}.") from error
+    def from_json(cls, source: Source) -> RegressionRelease:
+        """Read what :meth:`to_json` wrote: a file, the text itself, or its fields."""
+        fields = document_of(source, ["RegressionRelease"])
+        details = known_fields("details", fields["details"], _DETAILS)
+        told = Published.from_plain(fields)
+        if told.n is None or told.epsilon is None or told.bounds is None:
+            raise ValueError("guarantee, n and bounds of a RegressionRelease must not be null.")
+        with in_field("details"):
+            release = cls(
+                released=told.value.tolist(),
+                n=int(told.n),
+                epsilon=told.epsilon,
+                delta=told.delta,
+                neighbours=str(told.neighbours),
+                bounds=told.bounds,
+                **details,
+            )
+        with in_field("details"):
+            own = release.published()
+        own.check_agrees(told)
+        return release
 
     def __str__(self) -> str:
         return (
@@ -205,22 +308,22 @@ def regression_release(
             f"write regression_release(..., neighbours={budget.neighbours!r})."
         )
     layout = holder_layout(X.shape[1], intercept)
-    sensitivity = _sensitivity(layout, bounds, neighbours, average)
+    sensitivity = released_sensitivity(layout, bounds, neighbours, average)
     clipped_X, clipped_y = bounds.clip(X, y)
     out = np.any(clipped_X != X, axis=1) | (clipped_y != y)
     rows, responses = _averaged(clipped_X, clipped_y, int(average))
     statistics = regression_statistics(rows, responses, intercept=intercept, parts=layout.parts)
-    share = 2 / 3 if smallest_eigenvalue else 1.0
+    share = 1 - EIGENVALUE_SHARE if smallest_eigenvalue else 1.0
     counts = (
         [float(out.sum())] if neighbours == "substitute" else [float(out.sum()), float(len(rows))]
     )
     vector = np.concatenate([statistics, counts])
-    calibrated, mechanism, sd = _calibrated(
+    calibrated, mechanism, sd = calibrated_noise(
         sensitivity, len(counts), layout.size, epsilon * share, delta * share
     )
     extra = None
     if smallest_eigenvalue:
-        extra = _eigenvalue_noise(layout, bounds, average, epsilon / 3, delta / 3)
+        extra = eigenvalue_noise(layout, bounds, average, epsilon, delta)
     if budget is not None:
         noises = [calibrated] if extra is None else [calibrated, extra]
         budget.claim([noise.cost() for noise in noises], "regression release")
@@ -258,25 +361,6 @@ def _checked(X: ArrayLike, y: ArrayLike, bounds: Any) -> tuple[Array, Array]:
     return X, y
 
 
-def _sensitivity(
-    layout: StatisticsLayout, bounds: NormBounds | BoxBounds, neighbours: Neighbours, average: int
-) -> Sensitivity:
-    """Sensitivity of what is released; everything here is public."""
-    record_weight(neighbours)
-    if average == 1:
-        return bounds.sensitivity(layout, neighbours)
-    if int(average) != average or average < 1:
-        raise ValueError(f"average must be a whole number of records, got {average!r}.")
-    if layout.intercept or neighbours != "substitute" or not isinstance(bounds, NormBounds):
-        raise ValueError(
-            'average needs NormBounds, no intercept and neighbours="substitute": were a record '
-            "removed, all later ones would move to other rows, by more than any noise covers."
-        )
-    return averaged_sensitivity(
-        bounds.x_norm, bounds.y_bound, average, n_covariates=layout.n_covariates
-    )
-
-
 def _averaged(X: Array, y: Array, size: int) -> tuple[Array, Array]:
     """Sum `size` consecutive rows and divide by the square root of `size`."""
     groups = len(X) // size
@@ -285,46 +369,6 @@ def _averaged(X: Array, y: Array, size: int) -> tuple[Array, Array]:
     X, y = X[: groups * size], y[: groups * size]
     sums = X.reshape(groups, size, X.shape[1]).sum(1), y.reshape(groups, size).sum(1)
     return sums[0] / np.sqrt(size), sums[1] / np.sqrt(size)
-
-
-def _calibrated(
-    sensitivity: Sensitivity, n_counts: int, size: int, epsilon: float, delta: float
-) -> tuple[Gaussian | Laplace, Gaussian | Laplace, Array]:
-    """Noise for all numbers on one scale, for each on its own, and its standard deviations.
-
-    A count c of sensitivity 1 is released as if it were c * share * sensitivity, and scaled back.
-    """
-    if delta > 0:
-        # times n_counts: a count of records and one of clipped ones change by 1 each
-        together = sensitivity.l2 * np.sqrt(1 + n_counts * COUNT_SHARE**2)
-        gaussian = Gaussian(epsilon=epsilon, delta=delta, sensitivity=together)
-        sd = np.full(size + n_counts, float(gaussian.noise))
-        sd[size:] /= COUNT_SHARE * sensitivity.l2
-        return gaussian, Gaussian(sigma=sd), sd
-    together = sensitivity.l1 * (1 + n_counts * COUNT_SHARE**2)
-    laplace = Laplace(epsilon=epsilon, sensitivity=together)
-    scale = np.full(size + n_counts, float(laplace.noise))
-    scale[size:] /= COUNT_SHARE**2 * sensitivity.l1
-    return laplace, Laplace(scale=scale), np.sqrt(2) * scale
-
-
-def _eigenvalue_noise(
-    layout: StatisticsLayout,
-    bounds: NormBounds | BoxBounds,
-    average: int,
-    epsilon: float,
-    delta: float,
-) -> Gaussian:
-    """Noise for the smallest eigenvalue of X'X.
-
-    One record changes it by at most the squared norm of a row, in either sense of neighbours, since
-    eigenvalues are monotone.
-    """
-    if layout.intercept or average != 1 or not isinstance(bounds, NormBounds) or delta <= 0:
-        raise ValueError(
-            "smallest_eigenvalue needs NormBounds, delta > 0, no intercept, average=1."
-        )
-    return Gaussian(epsilon=epsilon, delta=delta, sensitivity=bounds.x_norm**2)
 
 
 def _eigenvalue(X: Array, mechanism: Gaussian, delta: float) -> float:

@@ -149,8 +149,9 @@ class IntegerNoise(AdditiveNoise):
         if statistic.dtype not in discrete_types:
             raise ValueError(
                 f"The statistic of {name!r} has type {statistic.dtype}, and "
-                f"{type(self).__name__} adds integer noise to integers. Sum integer records, or "
-                'round each of them first: pt.round(x).astype("int64").'
+                f"{type(self).__name__} adds integer noise to integers. Sum integer records, "
+                'write matrices of whole numbers, A.astype("int64") @ counts, or round each record '
+                'first: pt.round(x).astype("int64").'
             )
 
     def checked_input(self, statistic: ArrayLike) -> NDArray:
@@ -163,7 +164,12 @@ class IntegerNoise(AdditiveNoise):
         """Insist on whole numbers."""
         check_shape(name, value, shape)
         check_finite(name, value)
-        return check_whole(f"The released value of {name!r} under {self!r}", value)
+        if np.any(value != np.round(value)):
+            raise ValueError(
+                f"The released value of {name!r} under {self!r} must be whole numbers, got "
+                f"{value!r}. Where noise was real, write Gaussian or Laplace."
+            )
+        return check_whole(f"The released value of {name!r}", value)
 
 
 def _log_diff(larger: TensorVariable, smaller: TensorVariable) -> TensorVariable:

@@ -46,6 +46,11 @@ class Around(AdditiveNoise):
         """The inner mechanism's."""
         return self.inner.norm
 
+    @property
+    def number_by_number(self) -> bool:  # type: ignore[override]
+        """The inner mechanism's."""
+        return self.inner.number_by_number
+
     def guarantee(self, sensitivity: ArrayLike | None = None) -> Guarantee:
         """Guarantee of the noise: post-processing keeps it (Dwork & Roth 2014, Proposition 2.1)."""
         return self.inner.guarantee(sensitivity)

@@ -6,6 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -90,8 +91,22 @@ class Mechanism(ABC):
         "Release the sums themselves (several, stacked, for a variance or a ratio); or, where all "
         "latent variables are continuous, sample them together with step=pm.NUTS()."
     )
+    #: whether one sensitivity is that of one number, and numbers that a record changes together
+    #: need one each
+    number_by_number: ClassVar[bool] = False
     #: what the guarantee was calibrated to, if it was
     sensitivity: NDArray[np.float64] | None = None
+
+    def _repr_html_(self) -> str:
+        """Mechanism, what it is, and its guarantee where that is known, for notebooks."""
+        what = (type(self).__doc__ or "").strip().partition("\n\n")[0].replace("``", "")
+        try:
+            promise = str(self.guarantee())
+        except (NotImplementedError, ValueError):  # noise without a sensitivity
+            promise = ""
+        parts = [f"<code>{escape(repr(self))}</code>", f"<b>{escape(promise)}</b>" * bool(promise)]
+        parts += [f"<small>{escape(what)}</small>"] * (":math:" not in what)
+        return "<br>".join(filter(None, parts))
 
     @abstractmethod
     def logp(self, released: Any, statistic: Any) -> TensorVariable:
@@ -153,6 +168,11 @@ class Mechanism(ABC):
                 f"sensitivity has shape {shape}, the statistic {value.shape}: write one number for "
                 "the whole statistic, or one for every component of it, or some of its numbers "
                 "would leave without being paid for."
+            )
+        if self.number_by_number and value.size > 1 and not self.noise.ndim:
+            raise ValueError(
+                f"{self!r} tells what one number costs, and the statistic has {value.size}: give "
+                "the mechanism a sensitivity for every component, in the statistic's shape."
             )
 
     def charge(self, budget: PrivacyBudget, sensitivity: ArrayLike | None = None) -> None:
@@ -234,7 +254,8 @@ def check_finite(name: str, value: ArrayLike) -> None:
     if not np.all(np.isfinite(numbers(f"The released value of {name!r}", value))):
         raise ValueError(
             f"The released value of {name!r} has NaN or infinite entries. Release only what was "
-            "really published: leave out the components that are missing."
+            "really published: leave out the components that are missing, statistic[known] with "
+            "observed=released[known]."
         )
 
 

@@ -29,7 +29,7 @@ def _log_tail(x: float, scale: float) -> float:
 
 
 class DiscreteLaplace(LaplaceCalibration, IntegerNoise, PostProcessing):
-    r"""Two-sided geometric noise: released = statistic + k, P(k) proportional to exp(-|k|/scale).
+    r"""Two-sided geometric: released = statistic + k, P(k) proportional to ``exp(-|k|/scale)``.
 
     The normaliser is :math:`\tanh(1 / (2\,\text{scale}))`. Satisfies :math:`\epsilon`-differential
     privacy with :math:`\epsilon = \Delta_1 / \text{scale}` (Ghosh, Roughgarden & Sundararajan

@@ -224,7 +224,7 @@ class ExponentialMechanism(Mechanism):
 
 
 class KNormGradient(ExponentialMechanism):
-    r"""Released = r with density proportional to exp(-epsilon |grad L(x, r)| / (2 sensitivity)).
+    r"""Released = r, density proportional to ``exp(-epsilon |grad L(x, r)| / (2 sensitivity))``.
 
     Reimherr & Awan (2019): a private minimiser of a loss that is a sum over records. The gradient,
     again such a sum, is all that a sampler needs (Ju et al. 2022, Assumption 2, type 2).

@@ -55,6 +55,8 @@ class Staircase(PostProcessing):
     1.0
     """
 
+    number_by_number = True
+
     def __init__(
         self, *, epsilon: float, sensitivity: ArrayLike, gamma: float | None = None
     ) -> None:

@@ -1,5 +1,6 @@
 """Holders' releases: clipping, sensitivity, noise, JSON; and the quick answers made of them."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -37,6 +38,7 @@ def test_release_survives_json():
     release = regression_release(X, Y, BOUNDS, 1, 1e-4, smallest_eigenvalue=True)
     text = release.to_json()
     assert RegressionRelease.from_json(text) == release
+    assert pmdp.read_release(text) == release
     assert json.loads(text)["bounds"] == {"x_norm": 1.0, "y_bound": 1.5}
     assert "records out of bounds" in str(release)
 
@@ -51,17 +53,18 @@ def test_bounds_of_any_type_survive_json():
 def test_what_is_sent_holds_nothing_exact():
     """Everything that depends on a record's values differs between two releases of one table."""
     wild = 3 * X  # many out of bounds
-    public = {"n", "n_covariates", "intercept", "noise", "noise_sd", "epsilon", "delta"}
-    public |= {"neighbours", "bounds", "average", "clipped_sd"}
-    letters = [
-        json.loads(regression_release(wild, Y, BOUNDS, 1, 1e-4, smallest_eigenvalue=e).to_json())
-        for e in (False, False, True)
-    ]
-    assert set(letters[0]) == public | {"released", "clipped", "smallest_eigenvalue"}
-    one, two = letters[:2]
-    assert not set(one["released"]) & set(two["released"])
-    assert one["clipped"] != two["clipped"]
-    assert all(one[name] == two[name] for name in public)
+    one, two = (
+        json.loads(regression_release(wild, Y, BOUNDS, 1, 1e-4, smallest_eigenvalue=True).to_json())
+        for _ in range(2)
+    )
+    assert not set(one.pop("value")) & set(two.pop("value"))
+    for noised in ("clipped", "smallest_eigenvalue"):
+        first, second = one["details"].pop(noised), two["details"].pop(noised)
+        assert first != second or first == second == 0.0  # a bound may be zero twice
+    assert one == two
+    assert set(one["details"]) == {
+        "n_covariates", "intercept", "noise", "noise_sd", "average", "clipped_sd",
+    }  # fmt: skip
     empty = regression_release(X[:0], Y[:0], BOUNDS, 1, 1e-4, neighbours="add_remove")
     assert empty.n >= 1  # a table of no records is a neighbour of one record, and is released too
 
@@ -177,7 +180,8 @@ def made(S, z, sd, n=400):
     S = np.asarray(S, float)
     d = len(S)
     entries = [*S[np.triu_indices(d)], *z]
-    rest = {"epsilon": 1, "delta": 1e-4, "neighbours": "substitute", "bounds": {}, "average": 1}
+    bounds = {"x_norm": 0.1, "y_bound": 0.1}
+    rest = {"epsilon": 1, "delta": 1e-4, "neighbours": "substitute", "bounds": bounds, "average": 1}
     return RegressionRelease(
         [float(e) for e in entries],
         n,
@@ -187,7 +191,7 @@ def made(S, z, sd, n=400):
         [sd] * len(entries),
         **rest,
         clipped=0.0,
-        clipped_sd=1.0,
+        clipped_sd=40.0,
     )
 
 
@@ -257,19 +261,57 @@ def test_bad_releases_are_explained():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"released": [1.0]}, "released must be 5 finite numbers"),
-        ({"noise_sd": [-1.0] * 5}, "noise_sd must be positive"),
-        ({"n": "many"}, "n must be a number of rows"),
+        ({"value": [1.0]}, "value: .* has noise of shape"),
+        ({"value": [1.0, 2.0, 3.0, 4.0, None]}, "value: "),
+        ({"noise_sd": [-1.0] * 5}, "details: noise_sd must be positive"),
+        ({"noise_sd": [2.0] * 5}, "mechanism: it contradicts details"),
+        ({"n": {"value": "many", "mechanism": None}}, "n must be a number"),
+        ({"n": {"value": 0.5, "mechanism": None}}, "n: it must be a number of records"),
+        ({"n": None}, "n and bounds of a RegressionRelease must not be null"),
         ({"noise": "uniform"}, '"gaussian" or "laplace"'),
-        ({"colour": "red"}, "not the JSON of a RegressionRelease"),
+        ({"bounds": {"x_norm": 9.0, "y_bound": 1.0}}, "its noise is too small"),
+        ({"colour": "red"}, "the release has a field 'colour'"),
+        ({"bounds": {}}, "bounds: {} are neither"),
+        ({"clipped_sd": 1e-6}, "guarantee: clipped_sd is 1e-06, and epsilon 1"),
+        ({"clipped_sd": -1}, "details: clipped_sd must be positive"),
+        ({"clipped": True}, "details: clipped must be a finite number"),
+        ({"clipped": None}, "details: clipped must be"),
+        ({"clipped": "<b>"}, "details: clipped must be"),
+        ({"smallest_eigenvalue": "0"}, "details: smallest_eigenvalue must be"),
+        ({"n_covariates": 30_000}, "details: released must be 450045000 finite numbers"),
+        ({"n_covariates": 1.5}, "details: n_covariates must be a whole number"),
+        ({"n_covariates": 10**20}, "details: n_covariates must be a whole number"),
+        ({"average": 10**400}, "details: it has a number of 1329 bits"),
+        ({"average": 10**12}, "guarantee: "),
+        ({"intercept": 1}, "details: intercept must be true or false"),
+        ({"noise": "laplace"}, "laplace noise with delta 0.0001"),
     ],
 )
 def test_bad_letters_are_explained(change, message):
-    letter = json.loads(made(np.eye(2), [1.0, 1.0], 1.0).to_json()) | change
+    letter = json.loads(made(np.eye(2), [1.0, 1.0], 1.0).to_json())
+    details = letter["details"]
+    letter["details"] = details | {name: each for name, each in change.items() if name in details}
+    letter |= {name: each for name, each in change.items() if name not in details}
     with pytest.raises(ValueError, match=message):
         RegressionRelease.from_json(json.dumps(letter))
     with pytest.raises(ValueError, match="not the JSON"):
         RegressionRelease.from_json("dear analyst")
+
+
+@pytest.mark.parametrize("neighbours", ["substitute", "add_remove"])
+@pytest.mark.parametrize("delta", [1e-4, 0])
+def test_less_noise_anywhere_is_recognised(delta, neighbours):
+    """Every number of a real release, its document changed everywhere alike."""
+    release = regression_release(X, Y, BOUNDS, 1, delta, neighbours=neighbours)
+    small = [{"noise_sd": [*release.noise_sd[:i], sd, *release.noise_sd[i + 1 :]]}
+             for i in (0, 4) for sd in (1e-9, release.noise_sd[i] * 0.999)]  # fmt: skip
+    small += [{"clipped_sd": sd} for sd in (1e-9, release.clipped_sd * 0.999)]
+    small += [{"smallest_eigenvalue": 3.0}]  # which a third of epsilon was not spent on
+    for change in small:
+        with pytest.raises(ValueError, match=r"noise is too small|smallest_eigenvalue needs"):
+            dataclasses.replace(release, **change).to_json()
+    more = dataclasses.replace(release, noise_sd=[2 * sd for sd in release.noise_sd])
+    assert RegressionRelease.from_json(more.to_json()) == more
 
 
 @pytest.mark.parametrize("delta", [1e-5, 0])

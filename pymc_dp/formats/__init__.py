@@ -1,0 +1,1 @@
+"""What is written of a release: one JSON format for all kinds, checked when it is made and read."""

@@ -1,0 +1,1 @@
+"""Scripts that let other tools release thousands of numbers, each run by the tool's own Python."""
