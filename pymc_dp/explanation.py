@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -173,6 +174,18 @@ class Explanation:
         lines += ["Counted by pmdp.sample", *(f"  {t}" for t in self.counted)] * bool(self.counted)
         lines += ["Problems", *(f"  {text}" for text in self.problems)] if self.problems else []
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Write the same for notebooks: a heading a section, names in bold."""
+        parts = []
+        for line in repr(self).splitlines():
+            text, depth = escape(line.strip()), len(line) - len(line.lstrip())
+            name, colon, rest = text.partition(": ")
+            if depth == 2 and colon:
+                text = f"<b>{name}</b>: {rest}"
+            text = f"<b>{text}</b>" if depth == 0 else text
+            parts.append(f'<div style="padding-left: {depth / 2}em">{text}</div>')
+        return f"<div>{''.join(parts)}</div>"
 
 
 def explain(model: pm.Model | None = None) -> Explanation:
