@@ -12,8 +12,10 @@ ORDER = [
     "types",
     "compat",
     "numerics",
+    "executors",
     "accounting",
     "mechanisms",
+    "formats",
     "graph",
     "holder",
     "analyst",
@@ -22,14 +24,21 @@ ORDER = [
     "diagnostics",
     "datasets",
     "regression",
-    "explain",
+    "explanation",
     "sampling",
+    "plots",
 ]
 #: imported where they are used: extras, and what is slow to import
 EXTRAS = {
     ("analyst/regression/conjugate.py", "arviz_base"),
+    ("diagnostics/calibrate.py", "arviz_base"),
+    ("diagnostics/calibration/widths.py", "arviz_base"),
+    ("diagnostics/calibration/ranks.py", "arviz_stats"),
+    ("executors/links.py", "distributed"),
     ("mechanisms/opendp_noise.py", "opendp"),
     ("interop/opendp_measurement.py", "opendp"),
+    ("curator/shards/dask_hosts.py", "dask"),
+    ("curator/shards/dask_hosts.py", "distributed"),
 }
 
 

@@ -11,6 +11,8 @@ from tests.checks import (
     rank_uniformity,
 )
 
+pytestmark = pytest.mark.oracles
+
 
 def autoregressive(rng, correlation, chains, draws):
     """Stationary AR(1) chains with standard normal marginals."""

@@ -32,6 +32,8 @@ from tests.oracles import (
     sum_likelihood_on_lattice,
 )
 
+pytestmark = pytest.mark.oracles
+
 NOISES = [Laplace(1.5), Gaussian(1.5)]
 
 

@@ -233,4 +233,7 @@ def _checked_release(name: str, observed: Any, mechanism: Mechanism, shape: tupl
     if isinstance(observed, Variable):
         value = observed.get_value() if isinstance(observed, SharedVariable) else observed.eval()
     checked = mechanism.checked_release(name, np.asarray(value), mechanism.released_shape(shape))
-    return observed if isinstance(observed, Variable) else checked
+    if isinstance(observed, Variable):
+        return observed
+    # PyMC takes observed integers for 32 bits long, and would cut longer ones off
+    return checked if np.all(np.abs(checked) < 2**31) else checked.astype(float)

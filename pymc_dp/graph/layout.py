@@ -29,7 +29,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.graph.short_product import with_short_products
+from pymc_dp.graph.quick_mode import quick_mode
 from pymc_dp.graph.vector import VectorLayout
 
 __all__ = ["PointLayout"]
@@ -83,6 +83,7 @@ class PointLayout:
         self._given_size = 0
         self._given_shapes: list[tuple[int, ...]] = []
         self._numbers = numbers_of(model)
+        self._reals = _real_arguments(model)
         self._copies = {number.data.tobytes() for number in self._numbers}
 
         for rv in parameters:
@@ -121,7 +122,7 @@ class PointLayout:
         stop = self._given_size + int(np.prod(shape))
         piece = self.given[self._given_size : stop].reshape(shape)
         self._given_shapes.append(shape)
-        self._pieces[var] = piece.astype(var.dtype)
+        self._pieces[var] = piece if var in self._reals else piece.astype(var.dtype)
         self.inputs.append(var)
         self._given_size = stop
 
@@ -136,7 +137,7 @@ class PointLayout:
             list(outputs),
             random_seed=False,
             on_unused_input="ignore",
-            **{**options, "mode": with_short_products(options.get("mode"))},
+            **{**options, "mode": quick_mode(options.get("mode"))},
         )
         function.trust_input = True
         return function
@@ -265,6 +266,23 @@ def numbers_of(model: pm.Model) -> set[Constant]:
             else:
                 written.add(number)
     return {var for var in found - written if _is_given(var)}
+
+
+def _real_arguments(model: pm.Model) -> set[Any]:
+    """Whole numbers that are arguments of continuous distributions alone: 7 may become 7.5.
+
+    Of one number each, whose densities are computed entry by entry: that of a simplex adds whole
+    numbers up as such.
+    """
+    real: set[Any] = set()
+    whole: set[Any] = set()
+    for node in io_toposort([], [*model.basic_RVs, *model.potentials]):
+        drawn = isinstance(node.op, RandomVariable) and node.op.dtype in continuous_types
+        drawn = drawn and node.op.ndim_supp == 0
+        arguments = node.op.dist_params(node) if drawn else []
+        for var in node.inputs:
+            (real if var in arguments else whole).add(var)
+    return {var for var in real - whole if isinstance(var, Constant)}
 
 
 def _is_argument(node: Any, var: Any, number: Constant) -> bool:

@@ -1,14 +1,19 @@
 """Graphs made anew: without assertions, which look at all records at once, or over other inputs."""
 
+from contextlib import AbstractContextManager
+
+from pytensor import config
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor import alloc
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.shape import SpecifyShape
 
+from pymc_dp.compat import SymbolicRandomVariable, inline_ofg_node
 from pymc_dp.types import Variable
 
-__all__ = ["rebuilt", "without_checks"]
+__all__ = ["rebuilt", "without_checks", "without_origins", "written_out"]
 
 
 def without_checks(output: Variable) -> Variable:
@@ -33,6 +38,34 @@ def without_checks(output: Variable) -> Variable:
     return graph.outputs[0]
 
 
+def written_out(output: Variable) -> Variable:
+    """Copy a graph with the operations that nested graphs are made of in place of these.
+
+    Rules know operations, and a nested graph that was vectorised is none that they know. Random
+    variables stay as they are.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from pytensor.compile.builders import OpFromGraph
+    >>> from pymc_dp.graph.rewrites import written_out
+    >>> x = pt.dvector("x")
+    >>> squares = OpFromGraph([x], [x**2])(x)
+    >>> type(written_out(squares).owner.op).__name__
+    'Elemwise'
+    """
+    graph = FunctionGraph(outputs=[output], clone=True, copy_inputs=False)
+    nested = True
+    while nested:
+        nested = False
+        for node in list(graph.toposort()):
+            if isinstance(node.op, OpFromGraph) and not isinstance(node.op, SymbolicRandomVariable):
+                pairs = zip(node.outputs, inline_ofg_node(node), strict=True)
+                graph.replace_all(pairs, import_missing=True)
+                nested = True
+    return graph.outputs[0]
+
+
 def rebuilt(output: Variable, swap: dict[Variable, Variable]) -> Variable:
     """Graph with variables replaced and nodes above made anew, so that no static length stays."""
     made = dict(swap)
@@ -52,3 +85,21 @@ def rebuilt(output: Variable, swap: dict[Variable, Variable]) -> Variable:
         else:
             made.update(zip(node.outputs, node.op.make_node(*inputs).outputs, strict=True))
     return made.get(output, output)
+
+
+def without_origins() -> AbstractContextManager[None]:
+    """Have PyTensor not note where variables are made, for as long as this lasts.
+
+    Its rewrites add such notes up, those of a constant to its own: in large graphs with many equal
+    constants they come to gigabytes.
+
+    Examples
+    --------
+    >>> from pytensor import config
+    >>> from pymc_dp.graph.rewrites import without_origins
+    >>> with without_origins():
+    ...     print(config.traceback__limit)
+    0
+    """
+    held: AbstractContextManager[None] = config.change_flags(traceback__limit=0)
+    return held

@@ -123,7 +123,11 @@ def without_shapes(
                 replaced[node.outputs[0]] = pt.constant(
                     whole if isinstance(node.op, Shape) else whole[node.op.i]
                 )
-    return graph_replace(list(outputs), replaced, strict=False) if replaced else list(outputs)
+    if not replaced:
+        return list(outputs)
+    # the variables themselves stay: where an output is a part of them, they would be copied too
+    stay = {var: var for var in (*own, *fixed)}
+    return graph_replace(list(outputs), stay | replaced, strict=False)
 
 
 class _Rows:

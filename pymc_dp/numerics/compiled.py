@@ -8,17 +8,19 @@ module and of all modules of this package that it imports, without comments and 
 
 from __future__ import annotations
 
-import ast
 import logging
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dis import opmap
 from functools import cache
 from hashlib import sha256
+from importlib.machinery import SourceFileLoader
+from inspect import CO_OPTIMIZED
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 import numba
@@ -26,14 +28,19 @@ from pytensor.configdefaults import config
 
 from pymc_dp.compat import (
     CACHED_SRC_FUNCTIONS,
+    HIDDEN,
+    Kernel,
     NumbaPerformanceWarning,
     compile_numba_function_src,
     jit_function,
+    keep_compiled_in,
+    machine_code_once,
     plain_slice_errors,
 )
 
 __all__ = [
     "cached_jit",
+    "compile_into",
     "compiling",
     "density_key",
     "graph_key",
@@ -47,6 +54,8 @@ _PACKAGE = __name__.partition(".")[0]
 _log = logging.getLogger(f"pymc.{_PACKAGE}")  # whose messages PyMC shows, and hides on request
 #: seconds after which compiling is told
 PATIENCE = 2.0
+#: functions of this package that numba keeps on disk
+_made: list[Any] = []
 
 
 @contextmanager
@@ -69,7 +78,7 @@ def compiling(what: str) -> Iterator[None]:
     message.daemon = True
     message.start()
     try:
-        with warnings.catch_warnings(), plain_slice_errors():
+        with warnings.catch_warnings(), plain_slice_errors(), machine_code_once():
             warnings.simplefilter("ignore", NumbaPerformanceWarning)  # on code that PyTensor wrote
             yield
     finally:
@@ -113,44 +122,65 @@ def _imported(modules: Iterable[str]) -> set[str]:
 
 @cache
 def _module(name: str) -> tuple[str, tuple[str, ...]]:
-    """Hash of a module's code, and the modules of this package that it imports."""
-    path = _path(name)
+    """Hash of a module's code, and the modules of this package that it imports.
+
+    Of the code that Python keeps, so that nothing is parsed. A name after ``from package import``
+    is taken for a module where there is one of that name, wherever the name stands.
+    """
+    path = _paths().get(name)
     if path is None:
         raise ValueError(f"{name} is no module of {_PACKAGE}.")
-    tree = ast.parse(path.read_bytes())
-    imports = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
-            if ast.get_docstring(node, clean=False):
-                node.body[:1] = [] if len(node.body) > 1 else [ast.Pass(lineno=1, col_offset=0)]
-        elif isinstance(node, ast.Import):
-            imports += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            inside = [f"{node.module}.{alias.name}" for alias in node.names]
-            imports += [node.module, *(name for name in inside if _path(name))]
-    code = compile(tree, "", "exec", dont_inherit=True)
-    text = "".join(_instructions(code))
-    return sha256(text.encode()).hexdigest(), tuple(name for name in imports if _path(name))
+    code = SourceFileLoader(name, path).get_code(name)
+    assert code is not None
+    parts = list(_nested(code))
+    names = {name for part in parts for name in part.co_names}
+    bases = {name for name in names if name.partition(".")[0] == _PACKAGE}
+    imports = bases | {f"{base}.{name}" for base in bases for name in names}
+    text = "".join(map(_instructions, parts))
+    return sha256(text.encode()).hexdigest(), tuple(imports & _paths().keys())
 
 
-def _path(name: str) -> Path | None:
-    """File of a module of this package."""
-    parts = name.split(".")
-    if parts[0] != _PACKAGE:
-        return None
-    base = Path(__file__).parents[1].joinpath(*parts[1:])
-    files = (base.with_suffix(".py"), base / "__init__.py")
-    return next((file for file in files if file.is_file()), None)
+@cache
+def _paths() -> dict[str, str]:
+    """Files of all modules of this package."""
+    root = Path(__file__).parents[1]
+    files = {path.relative_to(root.parent).with_suffix(""): path for path in root.rglob("*.py")}
+    return {
+        ".".join(parts.parts).removesuffix(".__init__"): str(path) for parts, path in files.items()
+    }
 
 
-def _instructions(code: CodeType) -> Iterator[str]:
-    """Tell what code does, not where it is written."""
-    yield f"{code.co_code!r}{code.co_names}{code.co_varnames}{code.co_freevars}"
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
     for const in code.co_consts:
         if isinstance(const, CodeType):
-            yield from _instructions(const)
-        else:  # sets have no order of their own
-            yield repr(sorted(const, key=repr) if isinstance(const, frozenset) else const)
+            yield from _nested(const)
+
+
+def _instructions(code: CodeType) -> str:
+    """Tell what code does, not where it is written, nor what it tells people."""
+    docstring = _docstring(code)
+    consts = [const for const in code.co_consts if not isinstance(const, CodeType)]
+    told = [  # sets have no order of their own
+        repr(sorted(const, key=repr) if isinstance(const, frozenset) else const)
+        for const in consts
+        if const is not docstring or const is None
+    ]
+    shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
+    return f"{code.co_code!r}{shape}{code.co_names}{code.co_varnames}{code.co_freevars}{told}"
+
+
+def _docstring(code: CodeType) -> Any:
+    """Docstring of a function, or what a module or a class assigns to its own."""
+    if code.co_flags & CO_OPTIMIZED:
+        if code.co_name.startswith("<"):  # lambdas and comprehensions
+            return None
+        cells = tuple(CellType() for _ in code.co_freevars)
+        return FunctionType(code, {}, closure=cells).__doc__
+    if "__doc__" not in code.co_names:
+        return None
+    assignment = bytes([opmap["STORE_NAME"], code.co_names.index("__doc__")])
+    return code.co_consts[code.co_code[code.co_code.index(assignment) - 1]]
 
 
 def graph_key(functions: Sequence[Any]) -> str | None:
@@ -162,7 +192,7 @@ def graph_key(functions: Sequence[Any]) -> str | None:
 def density_key(density: Any) -> str | None:
     """Name a compiled density of this package with all that it closes over; None for others."""
     function = density.py_func
-    if _path(str(function.__module__)) is None:
+    if function.__module__ not in _paths():
         return None
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     inside = [str(density_key(c)) if hasattr(c, "py_func") else repr(c) for c in cells]
@@ -205,7 +235,7 @@ def join(
         made = FunctionType(written.__code__, names, written.__name__.lstrip("_"))
         if key is not None:
             CACHED_SRC_FUNCTIONS[made] = key
-    return numba.njit(made, cache=key is not None, **options)
+    return Kernel.of(numba.njit(made, cache=key is not None, **options))
 
 
 def joined_key(makers: Iterable[Any], graphs: str | None, what: str = "") -> str | None:
@@ -230,7 +260,7 @@ def joined_key(makers: Iterable[Any], graphs: str | None, what: str = "") -> str
 def _modules(function: Any) -> Iterator[str]:
     """Modules of this package in which a function, and what it closes over, was written."""
     function = getattr(function, "py_func", function)
-    if _path(str(function.__module__)):
+    if function.__module__ in _paths():
         yield function.__module__
     for cell in getattr(function, "__closure__", None) or ():
         inside = cell.cell_contents
@@ -244,9 +274,25 @@ def cached_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def decorate(function: Callable[..., Any]) -> Any:
         CACHED_SRC_FUNCTIONS[function] = source_key(function.__module__)
-        return numba.njit(cache=bool(config.numba__cache), **options)(function)
+        made = numba.njit(cache=bool(config.numba__cache), **options)(function)
+        _made.append(made)
+        return made if HIDDEN.items() <= options.items() else Kernel.of(made)
 
     return decorate
+
+
+def compile_into(directory: Path) -> None:
+    """Keep what this process compiles from now on in a directory of its own.
+
+    numba's files tell nobody when two processes write them at once, and what one has compiled for
+    some types can end up under the name of what the other has compiled for others.
+    """
+    keep_compiled_in(directory)
+    if config.numba__cache:
+        for function in _made:
+            function.enable_caching()  # which asks for the directory anew
+            if "inner" in vars(function):
+                function.inner.enable_caching()
 
 
 # reassociation lets sums of products be vectorised

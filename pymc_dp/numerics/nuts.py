@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from pymc_dp.numerics.compiled import join
+from pymc_dp.numerics.cycles import inner_cached
 from pymc_dp.numerics.leapfrog import drift, kick, pull_back
-from pymc_dp.numerics.rounds import inner_cached
 
 __all__ = ["ACCEPT", "DIVERGING", "DOUBLINGS", "LEAPS", "LOG_DENSITY", "REPORT_SIZE", "make_nuts"]
 

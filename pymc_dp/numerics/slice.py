@@ -1,4 +1,4 @@
-"""Slice sampling along lines (Neal 2003): one update, and parts of a round made of it.
+"""Slice sampling along lines (Neal 2003): one update, and parts of a cycle made of it.
 
 Parameters without a conditional of a known family move one by one, given the records. Parameters
 that take the records along (interweaving) move in directions of the shape learned while tuning.
@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_dp.numerics.cholesky import lower_cholesky
-from pymc_dp.numerics.rounds import Part, inner, inner_cached
+from pymc_dp.numerics.cycles import Part, inner, inner_cached
 
 __all__ = ["make_interweaving", "make_line_slice", "make_slice"]
 
 #: how often a bracket may be widened by its width, on both sides together
 MOST_STEPS = 50
-#: rounds of tuning between new shapes of the directions
+#: cycles of tuning between new shapes of the directions
 RESHAPE_EVERY = 50
 
 
@@ -172,7 +172,7 @@ def make_interweaving(
     which : ndarray
         Positions in `theta` of the parameters that move.
     times : int
-        Updates a round, in random directions that are at right angles in the learned shape.
+        Updates a cycle, in random directions that are at right angles in the learned shape.
     draw : callable or None
         ``draw(rng, theta, given, table)`` gives what residuals have that is random given parameters
         and records, as a matrix; None where there is nothing.

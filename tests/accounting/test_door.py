@@ -41,6 +41,19 @@ def test_looks_are_counted_by_kind():
         door.release(lambda: [1], 2**20)
 
 
+def test_the_data_is_not_looked_at_where_it_was_not_paid_for():
+    _, door = opened(looks=1)
+    door.release(lambda: [0], bound=2**20)
+
+    def look(batch=None):
+        raise AssertionError("looked")
+
+    with pytest.raises(pmdp.PrivacyError, match="No budget was claimed"):
+        door.release(look, bound=2**20)
+    with pytest.raises(pmdp.PrivacyError, match="No budget was claimed"):
+        door.release_batch(look, bound=2**20, n_records=10)
+
+
 @pytest.mark.parametrize(("neighbours", "weight"), [("substitute", 2), ("add_remove", 1)])
 def test_noise_is_what_was_claimed_times_what_a_record_moves(monkeypatch, neighbours, weight):
     asked = []

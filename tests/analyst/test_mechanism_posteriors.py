@@ -52,6 +52,28 @@ SUMS = {
         7.4,
         staircase(7.4 - ONES, 0.8, 0.3),
     ),
+    "folded Laplace": (
+        pmdp.FoldedLaplace(scale=2, lower=1, upper=9),
+        3.3,
+        sum(
+            stats.laplace(ONES, 2).pdf(3.3 + 16 * k) + stats.laplace(ONES, 2).pdf(-1.3 + 16 * k)
+            for k in range(-9, 10)
+        ),
+    ),
+    "folded discrete Laplace": (
+        pmdp.FoldedDiscreteLaplace(scale=1.5, lower=4, upper=np.inf),
+        6,
+        geometric.pmf(6 - ONES) + geometric.pmf(2 - ONES),
+    ),
+    "bounded Laplace": (
+        pmdp.BoundedLaplace(scale=2, lower=2, upper=8),
+        3.3,
+        stats.laplace(np.clip(ONES, 2, 8), 2).pdf(3.3)
+        / (
+            stats.laplace(np.clip(ONES, 2, 8), 2).cdf(8)
+            - stats.laplace(np.clip(ONES, 2, 8), 2).cdf(2)
+        ),
+    ),
     "discrete Laplace": (pmdp.DiscreteLaplace(scale=1.5), 9, geometric.pmf(9 - ONES)),
     "discrete Gaussian": (
         pmdp.DiscreteGaussian(sigma=1.3),

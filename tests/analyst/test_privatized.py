@@ -22,6 +22,15 @@ def small_model(observed=3.0, **kwargs):
     return model
 
 
+def test_large_counts_are_not_cut_off():
+    """PyMC would store observed integers in 32 bits."""
+    released = np.array([10**15, 5])
+    with pm.Model() as model:
+        counts = pm.Poisson("counts", 1e9, shape=2)
+        cells = pmdp.Privatized("cells", counts, pmdp.DiscreteGaussian(sigma=2), observed=released)
+    assert model.rvs_to_values[cells].eval().tolist() == released.tolist()
+
+
 def test_log_density_of_the_model():
     model = small_model()
     x = np.array([0.1, -3.0, 1.0, 2.5, 0.2])

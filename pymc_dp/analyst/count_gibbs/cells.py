@@ -15,7 +15,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 from scipy import sparse
 
-from pymc_dp.analyst.count_gibbs.laws import CellLaw, law_of
+from pymc_dp.analyst.count_gibbs.laws import UNBOUNDED, CellLaw, law_of
 from pymc_dp.analyst.count_gibbs.tables import RecordCountsRV
 from pymc_dp.analyst.release import Release, by_name, releases
 from pymc_dp.graph.additivity import direct_inputs
@@ -234,9 +234,11 @@ def check_cell_totals(
     wrong = np.flatnonzero((value < least) | (value > most))
     if wrong.size:
         at = wrong[0]
+        ends = [f"at least {least[at]:.0f}"] if least[at] > -UNBOUNDED else []
+        ends += [f"at most {most[at]:.0f}"] if most[at] < UNBOUNDED else []
         raise ValueError(
-            f"The exact total {value[at]} in {name!r} cannot be that of {names}: it is at least "
-            f"{least[at]:.0f} and at most {most[at]:.0f}. Check the released value."
+            f"The exact total {value[at]} in {name!r} cannot be that of {names}: it is "
+            f"{' and '.join(ends)}. Check the released value."
         )
 
 

@@ -29,9 +29,9 @@ from pymc_dp.analyst.count_gibbs.start import (
 from pymc_dp.analyst.count_gibbs.sweep import SweepArrays, make_sweep
 from pymc_dp.graph.layout import PointLayout
 from pymc_dp.numerics.compiled import join, joined_key
+from pymc_dp.numerics.cycles import inner_cached
 from pymc_dp.numerics.nuts import ACCEPT, REPORT_SIZE
 from pymc_dp.numerics.nuts_tuning import NUTSTuning
-from pymc_dp.numerics.rounds import inner_cached
 from pymc_dp.types import Vector
 
 __all__ = ["DrawnShares"]

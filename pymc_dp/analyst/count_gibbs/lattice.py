@@ -12,9 +12,9 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse.linalg import lsqr
 
 from pymc_dp.types import Vector
@@ -81,18 +81,18 @@ class Lattice:
     def _solved(self, near: Vector, target: Vector, low: Vector, high: Vector) -> Vector | None:
         """Solve for whole numbers, as close as the sum of differences can be."""
         size = near.size
-        eye = sparse.eye_array(size)
+        eye, linear = sparse.eye_array(size), scipy.optimize.LinearConstraint
         constraints = [
-            LinearConstraint(sparse.hstack([self.totals, 0 * self.totals]), target, target),
-            LinearConstraint(sparse.hstack([eye, -eye]), -np.inf, near),
-            LinearConstraint(sparse.hstack([eye, eye]), near, np.inf),
+            linear(sparse.hstack([self.totals, 0 * self.totals]), target, target),
+            linear(sparse.hstack([eye, -eye]), -np.inf, near),
+            linear(sparse.hstack([eye, eye]), near, np.inf),
         ]
         top = np.minimum(high, near.max() + np.abs(target).sum() + 1)
-        found = milp(
+        found = scipy.optimize.milp(
             np.repeat([0.0, 1.0], size),
             constraints=constraints,
             integrality=np.repeat([1, 0], size),
-            bounds=Bounds(
+            bounds=scipy.optimize.Bounds(
                 np.concatenate([low, np.zeros(size)]), np.concatenate([top, np.full(size, np.inf)])
             ),
         )

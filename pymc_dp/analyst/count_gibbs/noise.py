@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -13,10 +14,15 @@ from pytensor.compile.sharedvalue import SharedVariable
 
 from pymc_dp.analyst.count_gibbs.cells import CountTable
 from pymc_dp.analyst.count_gibbs.windows import Components
+from pymc_dp.mechanisms.additive import AdditiveNoise
 from pymc_dp.numerics.compiled import density_key, join, joined_key
 from pymc_dp.types import Vector
 
 __all__ = ["ReleasedComponents"]
+
+_log = logging.getLogger(__name__)
+#: values of a release that are not whole numbers by chance, or by someone's haste
+_SEVERAL = 3
 
 _LOG_NOISE = """
 def log_noise(kind, released, statistic, noise):
@@ -87,6 +93,21 @@ class ReleasedComponents:
             np.concatenate(released), np.concatenate(noise), self.table.constant,
             np.concatenate(kind),
         )  # fmt: skip
+
+    def tell_of_rounding(self) -> None:
+        """Tell of real noise that gave whole numbers only, which it never does."""
+        for release, value in zip(self.table.releases, self.values, strict=True):
+            current = value.get_value() if isinstance(value, SharedVariable) else value.eval()
+            mechanism = release.mechanism
+            real = isinstance(mechanism, AdditiveNoise) and mechanism.lattice == 0
+            if real and np.size(current) >= _SEVERAL and np.all(current == np.round(current)):
+                _log.warning(
+                    "All values of %r are whole numbers, which %r does not give. If they were "
+                    "rounded, write .rounded() after it; if the noise was discrete, write "
+                    "DiscreteGaussian or DiscreteLaplace.",
+                    release.name,
+                    mechanism,
+                )
 
     def log_density(
         self, components: Components, which: NDArray[np.int64], statistic: Vector

@@ -25,6 +25,7 @@ from pymc_dp.analyst.count_gibbs.moved import MovedCells
 from pymc_dp.analyst.count_gibbs.noise import ReleasedComponents
 from pymc_dp.analyst.count_gibbs.start import agreeing, known_totals, table_lattice
 from pymc_dp.compat import ProgressHooks, dataclass_state
+from pymc_dp.numerics.compiled import compiling
 from pymc_dp.numerics.nuts import ACCEPT, DIVERGING, DOUBLINGS, LEAPS
 from pymc_dp.numerics.nuts_tuning import NUTSTuning
 from pymc_dp.types import Vector
@@ -131,6 +132,7 @@ class CountGibbs(ProgressHooks, BlockedStep):
         self.tune = True
         point = model.initial_point() if initial_point is None else initial_point
         self.released = ReleasedComponents(model, table)
+        self.released.tell_of_rounding()
         alone = IntegratedCells.windows_of(table, self.released) is not None
         rest = (parameters, self.released, point, compile_kwargs or {})
         self.engine: Any = None if alone else DrawnShares.of(model, table, *rest)
@@ -163,7 +165,13 @@ class CountGibbs(ProgressHooks, BlockedStep):
         self.tuning.freeze()
 
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
-        """Move parameters and cells."""
+        """Move parameters and cells; the first move of a chain compiles."""
+        if not self._fresh:
+            return self._moved(point)
+        with compiling(f"CountGibbs for {', '.join(str(var.name) for var in self.vars)}"):
+            return self._moved(point)
+
+    def _moved(self, point: PointType) -> tuple[PointType, StatsType]:
         layout = self.engine.layout
         theta, given = layout.theta_of(point), layout.given_of(point)
         counts = np.concatenate([np.ravel(point[name]) for name in self.cells]).astype(float)

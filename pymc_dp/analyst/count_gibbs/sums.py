@@ -10,6 +10,7 @@ from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
+from pymc_dp.analyst.count_gibbs.block_sums import TINY, block_sums, draw_block
 from pymc_dp.analyst.count_gibbs.laws import ALPHA, BETA, PHI, TERMS, ZERO
 from pymc_dp.analyst.count_gibbs.windows import (
     ABOVE,
@@ -25,52 +26,12 @@ from pymc_dp.analyst.count_gibbs.windows import (
 )
 from pymc_dp.compat import compile_numba_function_src, numba_njit, register_funcify_and_cache_key
 from pymc_dp.numerics.compiled import cached_jit, source_key
-from pymc_dp.numerics.rounds import inner_cached
+from pymc_dp.numerics.cycles import inner_cached
 
 __all__ = ["draw_cells", "log_sums"]
 
-#: weights below this share of their sum change no digit of it
-_TINY = 1e-17
 #: weights are scaled down beyond this
 _LARGE, _SMALL = 1e200, 1e-200
-
-
-@inner_cached
-def _block_sums(phi, first, header, steps, totals, moments):  # type: ignore[no-untyped-def]
-    """Sum over the counts of neighbouring cells whose laws have phi alone and noise has one mode.
-
-    Gives whether they are finite. Sums are relative to the peak's weight; moments are those of
-    counts less the peak's. The walk away from the peak ends in the tails.
-    """
-    lanes = min(LANES, len(header) - first)
-    ratio, weights = np.ones(LANES), np.empty(LANES)
-    for lane in range(LANES):
-        totals[lane], moments[lane] = 1.0, 0.0
-    for side in range(2):
-        number = 0.0
-        for lane in range(lanes):
-            change = phi[first + lane]
-            ratio[lane] = np.exp(change if side == 0 else -change)
-            number = max(number, header[first + lane, ABOVE if side == 0 else BELOW])
-        begin = int(header[first, UP if side == 0 else DOWN])
-        weights[:] = 1.0
-        sign = 1.0 if side == 0 else -1.0
-        for j in range(int(number)):
-            at, far = begin + LANES * j, sign * (j + 1.0)
-            for lane in range(LANES):
-                weights[lane] *= steps[at + lane] * ratio[lane]
-                totals[lane] += weights[lane]
-                moments[lane] += far * weights[lane]
-            if j % 4 == 3:
-                small = True
-                for lane in range(LANES):
-                    small = small and weights[lane] < _TINY * totals[lane]
-                if small:
-                    break
-    finite = True
-    for lane in range(LANES):
-        finite = finite and totals[lane] < np.inf
-    return finite
 
 
 @inner_cached
@@ -114,7 +75,7 @@ def _weigh(phi, alpha, beta, zero, window, steps, weights):  # type: ignore[no-u
                 weights[place] *= np.exp(zero)
             total += weights[place]
             reached[side] = j if side == 0 else j + 1
-            if concave and weight < before and weight < _TINY * total:
+            if concave and weight < before and weight < TINY * total:
                 break
             if weight > _LARGE:
                 for m in range(below - reached[1], below + reached[0] + 1):
@@ -172,6 +133,15 @@ def _is_plain(windows, first, stop):  # type: ignore[no-untyped-def]
     return plain
 
 
+@inner_cached
+def _phi_alone(laws, first, stop):  # type: ignore[no-untyped-def]
+    """Whether the laws of neighbouring cells have no other terms."""
+    alone = True
+    for i in range(first, stop):
+        alone = alone and laws[ALPHA, i] < 0.0 and laws[BETA, i] < 0.0 and laws[ZERO, i] == 0.0
+    return alone
+
+
 @cached_jit()
 def draw_cells(rng, laws, windows, steps, out):  # type: ignore[no-untyped-def]
     """Draw every cell from its law times the noise's density.
@@ -187,8 +157,19 @@ def draw_cells(rng, laws, windows, steps, out):  # type: ignore[no-untyped-def]
     out : ndarray
         Takes the counts.
     """
-    weights = np.empty(_widest(windows))
+    weights, totals, moments = np.empty(_widest(windows)), np.empty(LANES), np.empty(LANES)
     for i in range(len(windows)):
+        first = i - i % LANES
+        if i == first:
+            stop = min(first + LANES, len(windows))
+            block = _is_plain(windows, first, stop) and _phi_alone(laws, first, stop)
+            if block:
+                found = block_sums(laws[PHI], first, windows, steps, totals, moments)
+                block = found < np.inf
+            if block:
+                draw_block(rng, laws[PHI], first, windows, steps, totals, out)
+        if block:
+            continue
         window = windows[i]
         phi, alpha, beta, zero = laws[PHI, i], laws[ALPHA, i], laws[BETA, i], laws[ZERO, i]
         fewer, more, total, _ = _weigh(phi, alpha, beta, zero, window, steps, weights)
@@ -252,7 +233,7 @@ class LogSums(Op):
             lanes=LANES,
         )
         parts = {"np": np, "cell_sum": _cell_sum, "widest": _widest, "is_plain": _is_plain}
-        parts |= {"block_sums": _block_sums, "PEAK": PEAK, "REFERENCE": REFERENCE}
+        parts |= {"block_sums": block_sums, "PEAK": PEAK, "REFERENCE": REFERENCE}
         made = compile_numba_function_src(source, "log_sums", {"__name__": __name__, **parts})
         return numba_njit(made, final_function=python)
 
@@ -279,9 +260,10 @@ def log_sums(whole, {inputs}):
 """
 _BLOCK = """
         if is_plain(windows, first, stop):
-            if block_sums(term_phi, first, windows, steps, totals, moments):
+            found = block_sums(term_phi, first, windows, steps, totals, moments)
+            if found < np.inf:
+                total += found
                 for i in range(first, stop):
-                    total += np.log(totals[i - first])
                     slope_phi[i] = moments[i - first] / totals[i - first]
                 continue
 """

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pymc_dp.analyst.count_gibbs.laws import ALPHA, BETA, PHI, ZERO
 from pymc_dp.numerics.compiled import join
-from pymc_dp.numerics.rounds import inner_cached
+from pymc_dp.numerics.cycles import inner_cached
 from pymc_dp.types import Vector
 
 __all__ = ["Coordinates", "SweepArrays", "law_term", "make_sweep"]

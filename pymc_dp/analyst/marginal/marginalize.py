@@ -27,6 +27,7 @@ from pymc_dp.analyst.records import (
 )
 from pymc_dp.analyst.release import releases
 from pymc_dp.graph.additivity import direct_inputs
+from pymc_dp.graph.rewrites import without_origins
 
 __all__ = ["STRATEGIES", "marginalize"]
 
@@ -64,6 +65,9 @@ def marginalize(
         ``"normal"``: the sums that were released are taken to be normal, with the mean and
         covariance that the model gives them; right to O(1/sqrt(n)).
 
+        ``"expanded"``: the same for Gaussian noise on sums over records of many dimensions, with
+        moments from simulated records, expanded to second order about the posterior's mode.
+
     Returns
     -------
     Model
@@ -91,11 +95,12 @@ def marginalize(
         names = ", ".join(repr(strategy.name) for strategy in STRATEGIES)
         raise ValueError(f"method={method!r} is not a way to integrate records out: write {names}.")
     asked = _asked(model, vars)
-    found = integrated_statistics(model, asked, method)
-    for block in record_blocks(model, _records(model, asked, bool(found))):
-        _check_block(model, block)
-        found.append(_integrated(model, block, method))
-    return rebuilt(model, found)
+    with without_origins():
+        found = integrated_statistics(model, asked, method)
+        for block in record_blocks(model, _records(model, asked, bool(found))):
+            _check_block(model, block)
+            found.append(_integrated(model, block, method))
+        return rebuilt(model, found)
 
 
 def _asked(model: pm.Model, vars: Sequence[Any] | None) -> list[TensorVariable] | None:

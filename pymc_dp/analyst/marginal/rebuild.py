@@ -17,7 +17,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_dp.analyst.marginal.strategy import Replacement
 from pymc_dp.compat import ModelDeterministic, ModelFreeRV, default_transform_rules
 
-__all__ = ["rebuilt"]
+__all__ = ["rebuilt", "without_initial_values"]
 
 _log = logging.getLogger("pymc_dp")
 
@@ -29,7 +29,7 @@ def rebuilt(model: pm.Model, replacements: Sequence[Replacement]) -> pm.Model:
     held by ``pm.Data`` as data. Deterministics of removed variables go with them, which the log
     tells.
     """
-    with _without_initial_values(model) as initial_values:
+    with without_initial_values(model) as initial_values:
         graph, memo = fgraph_from_model(model)
     known = [*model.basic_RVs, *model.data_vars, *model.dim_lengths.values()]
     moved = {var: memo[var] for var in known if var in memo}
@@ -63,7 +63,7 @@ def rebuilt(model: pm.Model, replacements: Sequence[Replacement]) -> pm.Model:
 
 
 @contextmanager
-def _without_initial_values(model: pm.Model) -> Iterator[dict[Any, Any]]:
+def without_initial_values(model: pm.Model) -> Iterator[dict[Any, Any]]:
     """Set values aside that PyMC cannot copy; they are put back."""
     held = dict(model.rvs_to_initial_values)
     model.rvs_to_initial_values.update(dict.fromkeys(held))

@@ -216,7 +216,7 @@ def _by_sweeps(
     records = [rv for block in blocks for rv in block.records]
     params = _parameters(model, blocks, chosen)
     with model:
-        step = RecordGibbs(records, interweave=False, rounds=1, rng=rng)
+        step = RecordGibbs(records, interweave=False, cycles=1, rng=rng)
     forward = _on_the_sampler_scale(model, params)
     names = [str(model.rvs_to_values[rv].name) for rv in params]
     point = model.initial_point(random_seed=int(rng.integers(2**31)))

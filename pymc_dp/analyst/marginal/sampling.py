@@ -21,7 +21,9 @@ from pymc_dp.analyst.marginal.start import find_mode, scattered_start
 from pymc_dp.analyst.marginal.strategy import auxiliary_variables, integrated_out
 from pymc_dp.analyst.marginal.values import finite_values
 from pymc_dp.analyst.records import RecordBlock, length_of, record_blocks, record_variables
+from pymc_dp.executors.chains import sample_chains
 from pymc_dp.graph.additivity import direct_inputs
+from pymc_dp.graph.rewrites import without_origins
 
 __all__ = [
     "counted",
@@ -39,6 +41,8 @@ _MANY = 10_000
 _TOO_LARGE = 0.05
 #: draws by which the error is estimated
 _JUDGED = 400
+#: parameters of which nutpie learns correlations: two need none, and for many it takes long
+_CORRELATED = range(3, 51)
 
 
 def counted(model: pm.Model, **kwargs: Any) -> pm.Model | None:
@@ -76,7 +80,7 @@ def counted_blocks(model: pm.Model) -> list[RecordBlock]:
     return blocks if all(is_cheaper(model, block) for block in blocks) else []
 
 
-def sample_marginal(draws: int, model: pm.Model, **kwargs: Any) -> Any:
+def sample_marginal(draws: int, model: pm.Model, executor: Any = None, **kwargs: Any) -> Any:
     """Sample by NUTS, nutpie's where it is installed, from a start near the release.
 
     Tables of counts are left to :class:`~pymc_dp.CountGibbs`, and stored where they are asked for.
@@ -89,9 +93,12 @@ def sample_marginal(draws: int, model: pm.Model, **kwargs: Any) -> Any:
         names = [str(rv.name) for rv in model.unobserved_RVs if rv not in hidden]
         # values that the estimate of the error needs are dropped afterwards
         kwargs["var_names"] = names + [str(rv.name) for rv in auxiliary]
+    if kwargs.get("step") is None and not tables and _by_nutpie(kwargs):
+        kwargs["nuts_sampler_kwargs"] = _metric(model) | (kwargs.get("nuts_sampler_kwargs") or {})
     if kwargs.get("step") is None and kwargs.get("initvals") is None and not tables:
         kwargs |= _start(model, kwargs)
-    result = pm.sample(draws, model=model, **kwargs)
+    with without_origins():
+        result = sample_chains(draws, model, executor, **kwargs)
     if hasattr(result, "posterior"):
         error = _estimated_error(model, result)
         if error is not None:
@@ -102,14 +109,28 @@ def sample_marginal(draws: int, model: pm.Model, **kwargs: Any) -> Any:
     return result
 
 
+def _by_nutpie(kwargs: dict[str, Any]) -> bool:
+    sampler = kwargs.get("nuts_sampler")
+    return sampler == "nutpie" or (sampler is None and find_spec("nutpie") is not None)
+
+
+def _metric(model: pm.Model) -> dict[str, Any]:
+    """Let nutpie learn the correlations of some parameters, not their variances alone."""
+    size = sum(np.size(value) for value in model.initial_point().values())
+    return {"low_rank_modified_mass_matrix": True} if size in _CORRELATED else {}
+
+
 def _start(model: pm.Model, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Arguments by which ``pm.sample`` starts every chain near the mode, and nowhere else."""
-    steep = any(told.method == "normal" for told in integrated_out(model).values())
-    mode = find_mode(model) if steep else None
+    methods = {told.method for told in integrated_out(model).values()}
+    mode = None
+    if "normal" in methods:
+        mode = find_mode(model)
+    elif "expanded" in methods:  # which starts where the score was taken
+        mode = find_mode(model, (1.0, 1.0))
     if mode is None:
         return {}
-    sampler = kwargs.get("nuts_sampler")
-    if sampler == "nutpie" or (sampler is None and find_spec("nutpie") is not None):
+    if _by_nutpie(kwargs):
         compiled = {"jitter_rvs": set(), **(kwargs.get("compile_kwargs") or {})}
         return {"initvals": scattered_start(mode), "compile_kwargs": compiled}
     return {"initvals": scattered_start(mode), "init": kwargs.get("init", "adapt_diag")}

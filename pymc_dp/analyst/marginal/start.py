@@ -6,6 +6,7 @@ place is found with the releases weighted down at first, then more and more.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +19,12 @@ from pymc.blocking import DictToArrayBijection, RaveledVars
 from pymc.vartypes import continuous_types
 
 from pymc_dp.graph.intervals import ONCE
+from pymc_dp.graph.rewrites import without_checks
 from pymc_dp.types import Matrix, Vector
 
 __all__ = ["Mode", "find_mode", "scattered_start", "start_of"]
+
+WEIGHTS = (1e-6, 1e-3, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -66,15 +70,20 @@ def start_of(model: pm.Model) -> Mode:
     return Mode(point, vector, np.zeros((0, 0)), raveled.point_map_info)
 
 
-def find_mode(model: pm.Model) -> Mode | None:
-    """Find a mode; None where a variable is discrete or the density is nowhere finite."""
+def find_mode(model: pm.Model, weights: Sequence[float] = WEIGHTS) -> Mode | None:
+    """Find a mode; None where a variable is discrete or the density is nowhere finite.
+
+    Releases are weighted down at first, by `weights`: from far away. A hierarchy's scale would
+    vanish meanwhile, so that full weights are better where the model starts near its posterior.
+    """
     values = list(model.value_vars)
     if not values or any(value.dtype not in continuous_types for value in values):
         return None
     prior = model.logp(vars=[*model.free_RVs, *model.potentials])
     likelihood = model.logp(vars=model.observed_RVs) if model.observed_RVs else pt.zeros(())
     weight = pt.dscalar("weight")
-    density = prior + weight * likelihood
+    # where the search goes too far, a scale that underflows is no error
+    density = without_checks(prior + weight * likelihood)
     gradients: Any = pt.grad(density, values)
     gradient = pt.concatenate([g.ravel() for g in gradients])
     # some hundred evaluations are not worth compiling
@@ -92,7 +101,7 @@ def find_mode(model: pm.Model) -> Mode | None:
             return 1e300, np.zeros_like(vector)
         return -float(density), -_sorted(order, raveled)
 
-    return _climbed(evaluate, raveled)
+    return _climbed(evaluate, raveled, weights)
 
 
 def _unraveled(gradient: Vector, point: dict[str, Any], names: list[str]) -> dict[str, Any]:
@@ -107,10 +116,10 @@ def _sorted(found: RaveledVars, like: RaveledVars) -> Vector:
     return found.data
 
 
-def _climbed(evaluate: Any, raveled: RaveledVars) -> Mode | None:
+def _climbed(evaluate: Any, raveled: RaveledVars, weights: Sequence[float]) -> Mode | None:
     vector = np.asarray(raveled.data, dtype=np.float64)
     with np.errstate(all="ignore"):
-        for weight in (1e-6, 1e-3, 1.0, 1.0):
+        for weight in weights:
             found = scipy.optimize.minimize(
                 lambda x, weight=weight: evaluate(weight, x),
                 vector,

@@ -29,7 +29,7 @@ from pymc_dp.graph.additivity import NotAdditiveError
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.layout import PointLayout
 from pymc_dp.numerics.compiled import density_key, graph_key
-from pymc_dp.numerics.rounds import Part, Place
+from pymc_dp.numerics.cycles import Part, Place
 
 __all__ = ["CompiledRecords", "check_records"]
 

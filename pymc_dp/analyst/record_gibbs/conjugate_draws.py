@@ -1,4 +1,4 @@
-"""Draws of parameters whose conditional is of a known family: parts of a round.
+"""Draws of parameters whose conditional is of a known family: parts of a cycle.
 
 The conditional's own parameters are read from the gradient of its log-density l, a function that
 the model gives:
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dp.numerics.cholesky import normal_from_precision
-from pymc_dp.numerics.rounds import Part, inner
+from pymc_dp.numerics.cycles import Part, inner
 
 __all__ = ["make_conjugate_draw"]
 

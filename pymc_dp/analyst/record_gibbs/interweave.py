@@ -36,19 +36,19 @@ from pymc_dp.compat import jit_function
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.layout import PointLayout
 from pymc_dp.numerics.compiled import graph_key
-from pymc_dp.numerics.rounds import Part
+from pymc_dp.numerics.cycles import Part
 from pymc_dp.numerics.slice import make_interweaving
 
 __all__ = ["Interweaving", "interweaving_plan", "together"]
 
-#: in more directions than this a round would take long to get anywhere
+#: in more directions than this a cycle would take long to get anywhere
 MOST_PARAMETERS = 30
 #: so many move together well enough, whatever they belong to
 FEW_PARAMETERS = 8
-#: updates a round of several parameters; one parameter needs a single one, and so do counts and
+#: updates a cycle of several parameters; one parameter needs a single one, and so do counts and
 #: categories, whose residuals cost more than the records' own moves
 MOST_UPDATES = 4
-#: the same where residuals are drawn, which takes long and is done once a round
+#: the same where residuals are drawn, which takes long and is done once a cycle
 MOST_UPDATES_DRAWN = 6
 #: up to here every whole number is one in double precision
 LARGEST_COUNT = 2.0**53

@@ -24,7 +24,7 @@ from pymc_dp.compat import jit_function
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.layout import PointLayout
 from pymc_dp.numerics.compiled import graph_key
-from pymc_dp.numerics.rounds import Part
+from pymc_dp.numerics.cycles import Part
 from pymc_dp.numerics.slice import make_slice
 
 __all__ = ["ParameterUpdate", "describe_updates", "takes"]

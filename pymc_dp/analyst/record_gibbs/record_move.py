@@ -1,4 +1,4 @@
-"""Offer every record a proposal and keep those that are accepted: a part of a round."""
+"""Offer every record a proposal and keep those that are accepted: a part of a cycle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.numerics.rounds import Part, Place, inner
+from pymc_dp.numerics.cycles import Part, Place, inner
 
 __all__ = ["make_record_move"]
 

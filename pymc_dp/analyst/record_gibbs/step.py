@@ -15,9 +15,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.assignment import model_of
 from pymc_dp.analyst.record_gibbs.compiled_records import check_records
+from pymc_dp.analyst.record_gibbs.cycles import Cycles, Tuning
 from pymc_dp.analyst.record_gibbs.interweave import together
 from pymc_dp.analyst.record_gibbs.parameters import takes
-from pymc_dp.analyst.record_gibbs.rounds import Rounds, Tuning
 from pymc_dp.analyst.records import (
     RecordBlock,
     is_parent,
@@ -56,7 +56,7 @@ class RecordGibbs(ProgressHooks, BlockedStep):
 
     Parameters of the records are moved too, given the records: drawn from their conditional where
     it is of a known family (normal, gamma, inverse gamma, beta, Dirichlet), found from the graph,
-    and slice sampled otherwise. A whole round is one compiled call.
+    and slice sampled otherwise. A whole cycle is one compiled call.
 
     ``pm.sample`` picks this step by itself for the record variables that a
     :func:`~pymc_dp.Privatized` reaches, and for parameters of theirs that are continuous and few or
@@ -81,18 +81,18 @@ class RecordGibbs(ProgressHooks, BlockedStep):
         records' residuals held fixed (:mod:`pymc_dp.analyst.record_gibbs.interweave`), where that
         is possible: see :func:`~pymc_dp.explain`. Without it the sampler slows down under
         strong privacy.
-    rounds : int, optional
-        Rounds a draw: sweep over the records, update of the parameters, interweaving. By default
-        1, and up to 4 where there are fewer than 300 records, so that rounds cost less than a
-        draw's other work, and a round is not enough.
+    cycles : int, optional
+        Cycles a draw, each a sweep over the records, an update of the parameters and interweaving.
+        By default 1, and up to 4 where there are fewer than 300 records, so that cycles cost less
+        than a draw's other work, and a cycle is not enough.
     blocked : bool
         Must be true: records move together.
 
     Notes
     -----
     Where interweaving moves at least as many parameters as the release has components, they get
-    anywhere without new records, and with 500 records or more only one round in five sweeps over
-    them (``rounds=5`` for a sweep every draw).
+    anywhere without new records, and with 500 records or more only one cycle in five sweeps over
+    them (``cycles=5`` for a sweep every draw).
 
     Sampler statistics: ``accept``, the share of records that took their proposal, and
     ``accept_min``, the lowest acceptance probability of a record in the last sweep. Under pure
@@ -128,7 +128,7 @@ class RecordGibbs(ProgressHooks, BlockedStep):
         initial_point: PointType | None = None,
         compile_kwargs: dict[str, Any] | None = None,
         interweave: bool = True,
-        rounds: int | None = None,
+        cycles: int | None = None,
         blocked: bool = True,
     ) -> None:
         model = pm.modelcontext(model)
@@ -143,7 +143,7 @@ class RecordGibbs(ProgressHooks, BlockedStep):
             )
         longest = max([length_of(rv) for rv in records], default=1)
         enough = all(block.reaches for block in self.blocks)
-        self.rounds = rounds or (1 if enough else min(4, max(1, 300 // longest)))
+        self.cycles = cycles or (1 if enough else min(4, max(1, 300 // longest)))
         self._start_tuning(tune=True)
 
     @staticmethod
@@ -154,7 +154,7 @@ class RecordGibbs(ProgressHooks, BlockedStep):
         interweave: bool,
         point: PointType,
         compile_kwargs: dict[str, Any],
-    ) -> Iterator[Rounds]:
+    ) -> Iterator[Cycles]:
         """Compile the moves of blocks that share parameters, and of parameters left over."""
         left = list(parameters)
         for group in together(model, blocks):
@@ -162,9 +162,9 @@ class RecordGibbs(ProgressHooks, BlockedStep):
             parents = direct_inputs(inputs, model.basic_RVs)
             own = [p for p in left if p in parents]
             left = [p for p in left if p not in own]
-            yield Rounds(model, group, own, interweave, point, compile_kwargs)
+            yield Cycles(model, group, own, interweave, point, compile_kwargs)
         if left:
-            yield Rounds(model, [], left, False, point, compile_kwargs)
+            yield Cycles(model, [], left, False, point, compile_kwargs)
 
     @staticmethod
     def plan(vars: Sequence[TensorVariable] | None, model: pm.Model) -> list[RecordBlock]:
@@ -190,7 +190,7 @@ class RecordGibbs(ProgressHooks, BlockedStep):
         """Move the records, their parameters, and both together."""
         accept, lowest, tables = 0.0, 0.0, 0
         for block, tuning in zip(self.blocks, self.tunings, strict=True):
-            point = block.step(point, self.rng, tuning, self.tune, self.rounds)
+            point = block.step(point, self.rng, tuning, self.tune, self.cycles)
             for share, log_ratio in tuning.report.reshape(-1, 2).tolist():
                 accept, lowest, tables = accept + share, min(lowest, log_ratio), tables + 1
         accept = accept / tables if tables else math.nan

@@ -10,7 +10,7 @@ import numba
 import numpy as np
 
 from pymc_dp.analyst.record_gibbs.sweep import switch
-from pymc_dp.numerics.rounds import Part, Place
+from pymc_dp.numerics.cycles import Part, Place
 
 __all__ = ["make_swap_move", "make_swap_sweep"]
 
@@ -73,7 +73,7 @@ def make_swap_move(
     densities: tuple[Callable[..., float], ...],
     place: Place,
 ) -> Part:
-    """Compile a part of a round that offers every record an exchange with a random partner.
+    """Compile a part of a cycle that offers every record an exchange with a random partner.
 
     Parameters
     ----------

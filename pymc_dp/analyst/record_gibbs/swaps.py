@@ -16,7 +16,7 @@ from pymc_dp.compat import jit_function
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.layout import PointLayout
 from pymc_dp.mechanisms.exact import Exact
-from pymc_dp.numerics.rounds import Part, Place
+from pymc_dp.numerics.cycles import Part, Place
 
 __all__ = ["Swaps"]
 

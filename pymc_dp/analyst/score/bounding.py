@@ -43,7 +43,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import random_generator_type
 
 from pymc_dp.analyst.score.nodes import has_nodes, response_nodes
-from pymc_dp.graph.rewrites import without_checks
+from pymc_dp.graph.rewrites import without_checks, written_out
 from pymc_dp.types import Variable
 
 __all__ = ["Bound", "Response", "held_by_covariates", "held_by_length", "response_of", "scores"]
@@ -85,7 +85,7 @@ def response_of(rv: Variable) -> Response | None:
 def scores(logp: Variable, theta: Variable, directions: Variable) -> Variable:
     """Gradient of each entry of `logp` along directions, one a row of the result."""
     direction = pt.dvector("direction")
-    pushed = _pushed(logp, theta, direction)
+    pushed = written_out(_pushed(logp, theta, direction))
     if direction not in set(ancestors([pushed])):
         raise ValueError("it is zero everywhere")
     return vectorize_graph(pushed, {direction: directions})

@@ -12,6 +12,8 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.scalar.basic import Cast
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType
 
 from pymc_dp.analyst.score.bounding import (
@@ -66,6 +68,8 @@ class ScoreGraph(NamedTuple):
         Arrays with one row a record, the observed variables' first.
     slots : dict
         Latent record variables by what stands for them.
+    whole : tuple of bool
+        Whether observed variables are of a discrete law, whatever their values are stored as.
     """
 
     theta: Variable
@@ -73,6 +77,7 @@ class ScoreGraph(NamedTuple):
     response: Response | None
     arrays: list[Variable]
     slots: dict[Variable, Variable]
+    whole: tuple[bool, ...]
 
     def held(self, bound: Bound, directions: Variable, clip: Any) -> Variable:
         """Make the graph of what each record adds to a score, one record a column."""
@@ -102,7 +107,8 @@ class ScoreGraph(NamedTuple):
             [self.theta, *inputs], outputs, mode=ONCE, on_unused_input="ignore"
         )
         with np.errstate(all="ignore"):
-            logp_value, slopes = function(place, *_trial_records(self.arrays, n_observed, number))
+            rows = _trial_records(self.arrays, self.whole[:n_observed], number)
+            logp_value, slopes = function(place, *rows)
         return np.vstack([logp_value[None], np.broadcast_to(slopes, (place.size, number))])
 
 
@@ -142,12 +148,21 @@ def score_graph(
     total: Any = sum(each.sum(axis=tuple(range(1, each.type.ndim))) for each in logps)
     logp = pt.cast(without_checks(total), "float64")
     response = response_of(alone[0]) if len(rvs) == 1 else None
-    own = [slots[rv] for rv in rvs]
+    own = [_uncast(slots[rv]) for rv in rvs]
     if response is not None:
-        response = response._replace(value=own[0])
+        response = response._replace(value=slots[rvs[0]])
     latent = {slot: rv for rv, slot in slots.items() if rv in model.free_RVs}
     others = _record_leaves([logp], n_records, set(latent), set(own))
-    return ScoreGraph(theta, logp, response, [*own, *others], latent)
+    whole = tuple(not rv.dtype.startswith("float") for rv in rvs)
+    return ScoreGraph(theta, logp, response, [*own, *others], latent, whole)
+
+
+def _uncast(value: Variable) -> Variable:
+    """Return the array that a value was cast from: whole numbers in a container of real ones."""
+    node = value.owner
+    if node is not None and isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Cast):
+        return node.inputs[0]
+    return value
 
 
 def _replaced(rv: Variable, swap: Mapping[Variable, Variable]) -> Variable:
@@ -203,7 +218,9 @@ def _entry_shape(array: Variable) -> tuple[int, ...]:
     return tuple(int(length) for length in shape[1:])
 
 
-def _trial_records(arrays: Sequence[Variable], n_observed: int, number: int) -> list[NDArray[Any]]:
+def _trial_records(
+    arrays: Sequence[Variable], whole: Sequence[bool], number: int
+) -> list[NDArray[Any]]:
     """Values that responses and covariates of most models can have.
 
     All covariates of a record have one value, so that it does not matter how they are arranged in
@@ -215,8 +232,8 @@ def _trial_records(arrays: Sequence[Variable], n_observed: int, number: int) -> 
     zero_one, between = np.arange(number) % 2.0, np.linspace(0.25, 0.7, number)
     for i, array in enumerate(arrays):
         size, is_float = (number, *_entry_shape(array)), array.dtype.startswith("float")
-        if i < n_observed:
-            value = rng.uniform(0.2, 0.8, size) if is_float else rng.integers(0, 2, size)
+        if i < len(whole):
+            value = rng.integers(0, 2, size) if whole[i] else rng.uniform(0.2, 0.8, size)
         else:
             late = is_float & (np.arange(number) >= number // 2)
             value = np.where(late, between, zero_one).reshape(number, *[1] * (len(size) - 1))

@@ -1,5 +1,6 @@
 """Parts of a score release: noised sums, and functions of records that are summed."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +17,10 @@ __all__ = [
     "Moments",
     "NoisedSum",
     "Statistic",
-    "from_plain",
     "named_arrays",
     "named_statistic",
     "plain",
+    "read_numbers",
 ]
 
 Statistic = Callable[[Mapping[str, Variable]], Variable]
@@ -104,7 +105,11 @@ def named_arrays(arrays: Sequence[Variable], names: Mapping[Variable, str]) -> d
 def plain(value: Any) -> Any:
     """Write a part of a release as numbers, text, lists and dicts."""
     if isinstance(value, np.ndarray):
-        return value.tolist()
+        return [plain(each) for each in value.tolist()]
+    if isinstance(value, float):  # densities of made-up records may be infinite
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, list):
+        return [plain(each) for each in value]
     if isinstance(value, RecordArray):
         return value._asdict()
     if isinstance(value, Look | Moments):
@@ -114,7 +119,6 @@ def plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def from_plain(kind: Any, part: Mapping[str, Any]) -> Any:
-    """Make a :class:`Look` or :class:`Moments` of what :func:`plain` wrote."""
-    arrays = {"place", "basis", "value"} & part.keys()
-    return kind(**dict(part) | {name: np.array(part[name], dtype=float) for name in arrays})
+def read_numbers(value: Any) -> Matrix:
+    """Read an array of floats, of which some may be infinite or NaN."""
+    return np.array([[float(each) for each in row] for row in value])

@@ -1,11 +1,8 @@
 """A noised score that may be published, and how an analyst declares it."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -14,6 +11,8 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.accounting.budget import record_weight
+from pymc_dp.accounting.gaussian import gaussian_epsilon
 from pymc_dp.analyst.privatized import Privatized
 from pymc_dp.analyst.release import releases
 from pymc_dp.analyst.score.bounding import held_by_length
@@ -29,11 +28,13 @@ from pymc_dp.analyst.score.looks import (
     Moments,
     NoisedSum,
     Statistic,
-    from_plain,
     named_arrays,
     named_statistic,
     plain,
 )
+from pymc_dp.analyst.score.reading import read_parts
+from pymc_dp.formats.document import Source, document_of, in_field, known_fields, write
+from pymc_dp.formats.published import Published
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.rewrites import rebuilt
 from pymc_dp.graph.vector import VectorLayout
@@ -42,7 +43,8 @@ from pymc_dp.types import Matrix, Neighbours, Variable, Vector
 
 __all__ = ["ScoreRelease"]
 
-FORMAT = 1
+#: what a document has beside the fields of every release
+_DETAILS = ("parameters", "observed", "arrays", "looks", "also", "trial")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,30 +136,61 @@ class ScoreRelease:
             f"delta {self.delta:g} ({self.neighbours})"
         )
 
+    def published(self) -> Published:
+        """Return what releases of all kinds tell, checked: see :mod:`pymc_dp.formats`."""
+        weight = record_weight(self.neighbours)
+        sums: list[Look | Moments] = [*self.looks, *self.also]
+        parts = [weight * each.clip / each.sigma for each in sums]
+        parts += [1 / self.n_sigma] if self.n_sigma else []
+        spent = gaussian_epsilon(self.delta, sum(part**2 for part in parts) / 2)
+        if spent > self.epsilon * (1 + 1e-6):
+            raise ValueError(
+                f"guarantee: clipped to these lengths and with this noise the sums give epsilon "
+                f"{spent:.6g} at delta {self.delta:g}, and the release claims {self.epsilon:.6g}: "
+                "its noise is too small for that."
+            )
+        return Published(
+            f"sums of records' clipped scores by {', '.join(self.parameters)}, of "
+            f"{', '.join(self.observed)}" + "".join(f"; then of {m.name}" for m in self.also),
+            Gaussian(sigma=self.sigma),
+            self.value,
+            neighbours=self.neighbours,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            n=self.n,
+            n_mechanism=Gaussian(sigma=self.n_sigma) if self.n_sigma else None,
+            bounds={"score": [each.clip for each in self.looks]}
+            | {each.name: each.clip for each in self.also},
+        )
+
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """Write everything as JSON, to a file if one is named."""
-        parts = {name: plain(value) for name, value in vars(self).items()}
-        text = json.dumps({"format": FORMAT, "kind": "ScoreRelease"} | parts, indent=1)
-        if path is not None:
-            Path(path).write_text(text)
-        return text
+        details = {name: plain(getattr(self, name)) for name in _DETAILS}
+        return write("ScoreRelease", self.published().plain(), path, **details)
 
     @classmethod
-    def from_json(cls, source: str | os.PathLike[str]) -> "ScoreRelease":
-        """Read what :meth:`to_json` wrote: a file, or the text itself."""
-        is_text = isinstance(source, str) and source.lstrip().startswith("{")
-        text = str(source) if is_text else Path(source).read_text()
+    def from_json(cls, source: Source) -> "ScoreRelease":
+        """Read what :meth:`to_json` wrote: a file, the text itself, or its fields."""
+        fields = document_of(source, ["ScoreRelease"])
+        details = known_fields("details", fields["details"], _DETAILS)
+        told = Published.from_plain(fields)
+        if told.n is None or told.epsilon is None:
+            raise ValueError("guarantee and n of a ScoreRelease must not be null.")
         try:
-            found = json.loads(text)
-            if found.pop("kind") != "ScoreRelease":
-                raise ValueError("it holds something else")
-            if (version := found.pop("format")) != FORMAT:
-                raise ValueError(
-                    f"it has format {version}, and this version of pymc_dp reads format {FORMAT}"
-                )
-            return cls(**(found | _parts(found)))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"This is not the JSON of a ScoreRelease: {error}.") from error
+            release = cls(
+                n=float(told.n),
+                n_sigma=0.0 if told.n_mechanism is None else float(told.n_mechanism.noise),
+                epsilon=told.epsilon,
+                delta=told.delta,
+                neighbours=told.neighbours or "substitute",
+                **read_parts(details),
+            )
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise ValueError(f"details: these are not of a ScoreRelease: {error!r}.") from error
+        with in_field("details"):
+            own = release.published()
+        own.check_agrees(told)
+        return release
 
     def declare(
         self,
@@ -346,18 +379,3 @@ def _refuse_twice(model: pm.Model, value: Vector) -> None:
                 f"This release is declared already, as {release.name!r}: twice would count it as "
                 "two independent ones."
             )
-
-
-def _parts(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Parts of a release that are no plain numbers or text."""
-    return {
-        "parameters": {name: tuple(shape) for name, shape in found["parameters"].items()},
-        "observed": tuple(found["observed"]),
-        "arrays": tuple(
-            RecordArray(each["name"], tuple(each["shape"]), each["integer"])
-            for each in found["arrays"]
-        ),
-        "looks": tuple(from_plain(Look, each) for each in found["looks"]),
-        "also": tuple(from_plain(Moments, each) for each in found["also"]),
-        "trial": None if found["trial"] is None else np.array(found["trial"], dtype=float),
-    }

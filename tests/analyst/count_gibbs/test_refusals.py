@@ -5,6 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp as pmdp
+from pymc_dp.analyst.count_gibbs.noise import ReleasedComponents
 
 
 def table():
@@ -16,7 +17,10 @@ REFUSED = {
         lambda c: (c, pmdp.DiscreteLaplace(scale=2), [1, 2, 3]),
         r"'r' has shape \(3,\).*shape \(2, 3\)",
     ),
-    "negative total": (lambda c: (c.sum(), pmdp.Exact(), -3), "exact total -3 in 'r'.*at least 0"),
+    "negative total": (
+        lambda c: (c.sum(), pmdp.Exact(), -3),
+        "exact total -3 in 'r'.*at least 0[.]",
+    ),
     "fractional total": (lambda c: (c.sum(), pmdp.Exact(), 3.5), "'r'.*whole numbers"),
     "weights": (
         lambda c: ((c * 0.5).sum().astype("int64"), pmdp.Exact(), 3),
@@ -47,6 +51,17 @@ def test_maps_with_the_wrong_number_of_columns():
         c = pm.Poisson("c", 2.0, shape=6)
         with pytest.raises(ValueError, match=r"columns|shape|dimension"):
             np.ones((2, 5)) @ c
+
+
+def test_real_noise_that_gave_whole_numbers(caplog):
+    with pm.Model() as model:
+        c = pm.Poisson("c", 2.0, shape=3)
+        pmdp.Privatized("r", c, pmdp.Laplace(scale=2), observed=[1, 4, 2])
+        pmdp.Privatized("s", c, pmdp.Laplace(scale=2).rounded(), observed=[1, 4, 2])
+        pmdp.Privatized("t", c, pmdp.Laplace(scale=2), observed=[1.5, 4, 2])
+    ReleasedComponents(model, pmdp.CountGibbs.plan(None, model)).tell_of_rounding()
+    assert [record.args[0] for record in caplog.records] == ["r"]
+    assert "write .rounded()" in caplog.text
 
 
 def test_totals_beyond_the_support():

@@ -102,3 +102,20 @@ def test_refuses_unknown_methods_and_variables():
         pmdp.marginalize(model, method="magic")
     with pytest.raises(ValueError, match="not a latent variable"):
         pmdp.marginalize(model, [model["other"]])
+
+
+@pytest.mark.parametrize(("groups", "learned"), [(1, False), (3, True), (80, False)])
+def test_nutpie_learns_correlations_of_some_parameters(groups, learned, monkeypatch):
+    with pm.Model() as model:
+        p = pm.Beta("p", 1, 1, shape=groups)
+        x = pm.Bernoulli("x", p[np.arange(160) % groups], shape=160)
+        coin = pmdp.RandomizedResponse(2, keep=0.8)
+        pmdp.Privatized("reports", x, coin, observed=np.arange(160) % 2)
+    small, told = pmdp.marginalize(model, method="exact"), {}
+    monkeypatch.setattr(pm, "sample", lambda draws, **kwargs: told.update(kwargs))
+    pmdp.sample(model=small, nuts_sampler="nutpie", nuts_sampler_kwargs={"maxdepth": 7})
+    asked = {"low_rank_modified_mass_matrix": True} if learned else {}
+    assert told["nuts_sampler_kwargs"] == asked | {"maxdepth": 7}
+    told.clear()
+    pmdp.sample(model=small, nuts_sampler="pymc")
+    assert "nuts_sampler_kwargs" not in told

@@ -6,7 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.graph.replace import graph_replace
-from scipy import stats
+from scipy import special, stats
 
 import pymc_dp as pmdp
 from pymc_dp.analyst.marginal.normal.moments import Contributions
@@ -199,3 +199,78 @@ def test_what_is_added_to_sums_is_kept():
     means, covariances = found_moments(model, None, m=0.25)
     np.testing.assert_allclose(means, [2 * N * 0.25, 2 * 0.25])
     np.testing.assert_allclose(covariances, [4 * N, 4, 4 / N])
+
+
+@pytest.mark.parametrize("a", [(12.0, 2.3, 9.0), (2.0, 5.0)])
+def test_logarithms_of_simplexes(a):
+    with pm.Model() as model:
+        concentration = pm.Gamma("a", 1, 0.1, shape=len(a))
+        x = pm.Dirichlet("x", concentration, shape=(N, len(a)))
+        pmdp.Privatized("r", pt.log(x).mean(axis=0), NOISE, observed=np.zeros(len(a)))
+    means, covariances = found_moments(model, 16, a=a)
+    np.testing.assert_allclose(means, special.digamma(a) - special.digamma(sum(a)), rtol=1e-6)
+    expected = np.diag(special.polygamma(1, a)) - special.polygamma(1, sum(a))
+    lower = expected[np.tril_indices(len(a))]
+    np.testing.assert_allclose(N * covariances, lower, rtol=2e-3)
+
+
+def test_kinks_of_several_numbers_a_record():
+    # a mean over both axes divides by lengths, and clamps act on each number
+    with pm.Model() as model:
+        m = pm.Normal("m", 0, 1)
+        x = pm.Normal("x", m, 1, shape=(N, 2))
+        pmdp.Privatized("r", pmdp.clamp(x, -1, 0.5).mean(axis=0), NOISE, observed=np.zeros(2))
+    means, covariances = found_moments(model, 8, m=0.3)
+    mean, variance = integrated(
+        stats.norm(0.3, 1).pdf, [lambda x: np.clip(x, -1, 0.5)], -9, 9, [-1, 0.5]
+    )
+    np.testing.assert_allclose(means, [mean[0]] * 2, rtol=1e-7)
+    np.testing.assert_allclose(N * covariances, [variance[0], 0, variance[0]], atol=1e-7)
+
+
+@pytest.mark.parametrize("upper", [3.0, np.array([3.0, 1.0] * 50)], ids=["all", "each"])
+def test_censored_times_have_their_atom(upper):
+    """Times that are cut off: the mean and square of min(T, c) in closed form."""
+    with pm.Model() as model:
+        rate = pm.Gamma("rate", 2, 2)
+        y = pm.Censored("y", pm.Exponential.dist(rate), lower=None, upper=upper, shape=100)
+        pmdp.Privatized("s", y.sum(), pmdp.Gaussian(sigma=1.0), observed=80.0)
+    means, covariances = found_moments(model, 8, rate=0.5)
+    ends = np.broadcast_to(upper, 100)
+    mean = (1 - np.exp(-0.5 * ends)) / 0.5
+    square = 2 * (1 - np.exp(-0.5 * ends) * (1 + 0.5 * ends)) / 0.25
+    np.testing.assert_allclose(means, mean.sum(), rtol=1e-9)
+    np.testing.assert_allclose(covariances, (square - mean**2).sum(), rtol=1e-9)
+
+
+def test_scores_of_survival_and_mixtures_can_be_declared():
+    """A score at one place, held by length: its mean there is the derivative of nothing, zero."""
+    rng = np.random.default_rng(2)
+    times = np.minimum(rng.exponential(2.0, size=400), 3.0)
+
+    def survival(**kwargs):
+        with pm.Model() as model:
+            rate = pm.Gamma("rate", 2, 2)
+            pm.Censored("y", pm.Exponential.dist(rate), lower=None, upper=3.0, **kwargs)
+        return model
+
+    with survival(observed=times):
+        release = pmdp.score_release(at={"rate": 0.5}, clip=50.0, epsilon=1, delta=1e-6)
+    with survival(shape=400) as model:
+        release.declare("score")
+    means, _ = found_moments(model, 8, rate=0.5)
+    np.testing.assert_allclose(means, 0.0, atol=1e-6)
+
+    def mixture(**kwargs):
+        with pm.Model() as model:
+            w = pm.Beta("w", 2, 2)
+            pm.NormalMixture("y", pm.math.stack([w, 1 - w]), [-1.0, 2.0], 1.0, **kwargs)
+        return model
+
+    with mixture(observed=rng.normal(size=400)):
+        release = pmdp.score_release(at={"w": 0.4}, clip=1.0, epsilon=1, delta=1e-6)
+    with mixture(shape=400) as model:
+        release.declare("score")
+    assert "RecordGibbs" in str(pmdp.explain(model))
+    with pytest.raises(ValueError, match="cannot be integrated out"):
+        pmdp.marginalize(model)

@@ -1,7 +1,7 @@
-"""Every family of records: rounds that start in the posterior stay in it.
+"""Every family of records: cycles that start in the posterior stay in it.
 
 Parameters, records and a release are drawn from the model. Given the release, the first two are a
-draw from the posterior; so they are after any number of rounds, and over many releases their joint
+draw from the posterior; so they are after any number of cycles, and over many releases their joint
 law with the release stays that of the model. No effective sizes enter: the draws are independent.
 False-alarm rate 1e-5 for each family.
 """
@@ -164,7 +164,7 @@ def test_rounds_keep_the_joint_law(family):
         statistic = family()
         released = pm.Data("released", np.zeros(statistic.shape.eval()))
         pmdp.Privatized("s", statistic, pmdp.Laplace(scale=3.0), observed=released)
-        step = pmdp.RecordGibbs(rounds=1)
+        step = pmdp.RecordGibbs(cycles=1)
     names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
     transforms = [model.rvs_to_transforms[rv] for rv in model.free_RVs]
     values = [
@@ -181,13 +181,13 @@ def test_rounds_keep_the_joint_law(family):
     ]
     compute = features(model)
 
-    def after(i, rounds):
+    def after(i, cycles):
         with model:
             pm.set_data(dict(zip(data, releases[i], strict=True)))
         for block in step.blocks:
             block.forget()
         point = starts[i]
-        for _ in range(rounds):
+        for _ in range(cycles):
             point, _ = step.step(point)
         return compute(point, releases[i])
 

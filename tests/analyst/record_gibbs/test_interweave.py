@@ -388,7 +388,7 @@ def test_learned_while_tuning_and_frozen_afterwards():
         mu = pm.Normal("mu", 0, 2)
         x = pm.Normal("x", mu, 1, shape=5)
         pmdp.Privatized("s", x.sum(), pmdp.Gaussian(sigma=5), observed=3)
-        step = pmdp.RecordGibbs(rng=1, rounds=1)
+        step = pmdp.RecordGibbs(rng=1, cycles=1)
     step.setup_chain(1, 100, 100)
     point = model.initial_point()
     for _ in range(100):
@@ -424,7 +424,7 @@ def test_records_are_swept_in_some_rounds_where_parameters_reach_the_whole_stati
         residuals.append(np.diff(point["x"]))  # which moves of mu and of both together keep
         places.append(point["x"].mean())
         accept.append(stats["accept"])
-    assert np.all(np.abs(np.diff(places)) > 1e-9)  # records move along in every round
+    assert np.all(np.abs(np.diff(places)) > 1e-9)  # records move along in every cycle
     changes = [not np.allclose(a, b) for a, b in pairwise(residuals)]
     assert sum(changes) == 9
     assert all(changes[every - 1 :: every])

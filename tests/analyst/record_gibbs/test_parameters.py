@@ -188,7 +188,7 @@ def conditional_draws(build, records, draws=4000):
     """Draws of theta given records that stay, by a step that has theta alone."""
     with pm.Model() as model:
         build()
-        step = pmdp.RecordGibbs([model["theta"]], rounds=1)
+        step = pmdp.RecordGibbs([model["theta"]], cycles=1)
     point = model.initial_point()
     point.update(records)
     step.setup_chain(np.random.default_rng(3), 200, draws)

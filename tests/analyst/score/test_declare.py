@@ -1,6 +1,7 @@
 """What an analyst may get wrong, and what a release tells."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pymc as pm
@@ -36,17 +37,71 @@ def test_the_repr_says_what_it_is(release):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"format": 2}, "format 2"),
-        ({"kind": "RegressionRelease"}, "something else"),
-        ({"looks": [{"place": 1}]}, "not the JSON"),
-        ({"new": 1}, "not the JSON"),
+        ({"version": 2}, "has version 2 of the format"),
+        ({"kind": "RegressionRelease"}, "is of kind 'RegressionRelease'"),
+        ({"new": 1}, "has a field 'new'"),
+        ({"n": None}, "guarantee and n of a ScoreRelease"),
+        ({"value": [0.0, 1.0, 2.0]}, "value: it contradicts details"),
     ],
 )
 def test_json_of_something_else(release, change, match):
+    fields = json.loads(release.to_json()) | change
     with pytest.raises(ValueError, match=match):
-        pmdp.ScoreRelease.from_json(json.dumps(json.loads(release.to_json()) | change))
+        pmdp.ScoreRelease.from_json(json.dumps(fields))
     with pytest.raises(ValueError, match="not the JSON"):
         pmdp.ScoreRelease.from_json("{")
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"looks": [{"place": 1}]}, "details: these are not of a ScoreRelease"),
+        ({"parameters": 3}, "details: these are not of a ScoreRelease"),
+        ({"new": 1}, "details has a field 'new'"),
+        ({"parameters": {"b": [2.0], "a": []}}, "shape of 'b' must be a list of whole numbers"),
+        ({"parameters": {"b": [10**9], "a": []}}, "basis has shape"),
+        ({"observed": "y"}, "observed must be a list"),
+        ({"observed": [1]}, "observed must be text"),
+        ({"also": {}}, "also must be a list"),
+        ({"looks": []}, "looks and observed must not be empty"),
+        ({"trial": [["a"]]}, "could not convert"),
+        *(
+            ({"look": change}, match)
+            for change, match in [
+                ({"sigma": 0}, "sigma must be positive"),
+                ({"sigma": True}, "sigma must be a number"),
+                ({"clip": -1.0}, "clip must be positive"),
+                ({"bound": "<b>"}, "bound must be one of"),
+                ({"bound": []}, "bound must be one of"),
+                ({"place": [0.0]}, "place has shape"),
+                ({"place": ["0", "0", "0"]}, "place must be a number"),
+                ({"basis": [[1.0]]}, "basis has shape"),
+                ({"value": [[1.0]]}, "value has shape"),
+                ({"sigma": 1e-300}, "details: "),
+                ({"colour": 1}, "a look has a field 'colour'"),
+            ]
+        ),
+    ],
+)
+def test_details_of_something_else(release, change, match):
+    fields = json.loads(release.to_json())
+    if "look" in change:
+        change = {"looks": [look | change["look"] for look in fields["details"]["looks"]]}
+    with pytest.raises(ValueError, match=match):
+        pmdp.ScoreRelease.from_json(fields | {"details": fields["details"] | change})
+
+
+def test_noise_that_is_too_small_for_the_guarantee(release):
+    fields = json.loads(release.to_json())
+    fields["guarantee"]["epsilon"] = 0.9
+    with pytest.raises(ValueError, match=r"give epsilon 0\.99.*claims 0\.9"):
+        pmdp.ScoreRelease.from_json(fields)
+
+
+def test_densities_of_made_up_records_may_be_infinite(release):
+    trial = np.array([[np.inf, -np.inf], [np.nan, 0.1]])
+    odd = replace(release, trial=trial)
+    np.testing.assert_array_equal(pmdp.read_release(odd.to_json()).trial, trial)
 
 
 def changed(n=N, **kwargs):
@@ -155,3 +210,20 @@ def test_a_confidential_number_of_records():
         release.declare("score", present=present)
     [declared] = releases(model)
     assert declared.statistic.type.shape[0] in (None, 4)
+
+
+def test_responses_in_a_container_are_the_same_responses():
+    """A container may hold whole numbers as real ones; made-up ones are of the law's kind."""
+
+    def model(**records):
+        with pm.Model() as found:
+            p = pm.Beta("p", 1, 1)
+            if "y" in records:
+                records = {"observed": pm.Data("held", records["y"])}
+            pm.Bernoulli("y", p, **records)
+        return found
+
+    y = np.resize([0.0, 1.0, 1.0], 40)
+    release = released(model(y=y), at={"p": 0.3}, clip=2.0)
+    with model(shape=40):
+        release.declare("score")

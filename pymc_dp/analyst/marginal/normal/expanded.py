@@ -20,6 +20,7 @@ from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.records import RecordBlock
 from pymc_dp.analyst.unknown_size import presences
 from pymc_dp.compat import logprob_rules, support_point_rules
+from pymc_dp.graph.rewrites import without_checks
 from pymc_dp.types import Matrix, Variable, Vector
 
 __all__ = ["Expanded", "ExpandedReleaseRV"]
@@ -27,6 +28,7 @@ __all__ = ["Expanded", "ExpandedReleaseRV"]
 _ENOUGH = 0.1  # error of a sum's mean, in its standard deviations, that is not worth a word
 _AIM = 0.02  # the error that is aimed at
 _MOST = 200  # rounds of simulation
+_LEAST = 60_000  # simulated records, of which slopes are known to some hundredths
 _CENTRES = 6  # that are tried
 
 
@@ -149,6 +151,7 @@ class _Posterior:
             if str(value.name) in layout.shapes
         }
         prior = pytensor.graph.replace.graph_replace([prior], swap, strict=False)[0]
+        prior = without_checks(prior)  # a scale that underflows on the way is no error
         gradient = pt.grad(prior, theta, disconnected_inputs="ignore")
         self._prior = pm.compile([theta], [prior, gradient])
 
@@ -156,7 +159,7 @@ class _Posterior:
         """Expand about the mode."""
         centre = self.start
         for _ in range(_CENTRES):
-            found = self.simulated.expand(centre, 1)
+            found = self.simulated.expand(centre, 1, self.noise)
             new, sds = self._mode(found)
             # not further than a record would notice
             step = np.clip(new - centre, -0.7 * sds * np.sqrt(self.simulated.n), None)
@@ -166,7 +169,7 @@ class _Posterior:
             if off < 1.0:
                 break
         many = self._rounds(found)
-        found = self.simulated.expand(centre, many)
+        found = self.simulated.expand(centre, many, self.noise)
         if found.error > _ENOUGH:
             warnings.warn(
                 f"The mean of a sum is known to {found.error:.2g} of its standard deviations from "
@@ -177,7 +180,8 @@ class _Posterior:
 
     def _rounds(self, found: Expansion) -> int:
         """Choose rounds of simulation that make the error small, if so many are allowed."""
-        return int(np.clip(np.ceil((found.error / _AIM) ** 2), 1, _MOST))
+        least = -(-_LEAST // self.simulated.rows)
+        return int(np.clip(np.ceil((found.error / _AIM) ** 2), min(least, _MOST), _MOST))
 
     def _mode(self, found: Expansion) -> tuple[Vector, Vector]:
         """Mode, and standard deviations there."""
@@ -187,8 +191,10 @@ class _Posterior:
         def surprise(theta: Vector) -> tuple[float, Vector]:
             delta = theta - found.centre
             left = self.released - n * found.at(delta)
-            slope = found.slope + found.curvature @ delta
+            slope = found.slope_at(delta)
             prior, gradient = self._prior(theta)
+            if not np.isfinite(prior) or not np.isfinite(gradient).all():
+                return 1e300, np.zeros_like(theta)
             pull = n * slope.T @ (precision @ left)
             return float(0.5 * left @ precision @ left - prior), -pull - gradient
 

@@ -17,7 +17,7 @@ and was held by them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,13 +45,15 @@ from pymc_dp.types import Matrix, Variable, Vector
 
 __all__ = ["Expansion", "SimulatedRecords", "parameter_layout", "why_not_simulated"]
 
-_ROWS = 50_000  # simulated at a time
+_ROWS = 20_000  # simulated at a time
 _COMPILED = 20  # rounds of simulation from which on what records add is compiled
+_REACH = 0.5  # of second derivatives, in standard deviations that a single record has
+_BENT = 60_000  # records that second derivatives are taken of
 _STEP = 1e-3  # of an unconstrained parameter, for second derivatives
 
 
 class Expansion(NamedTuple):
-    """Mean and covariance of what a record adds, around a centre.
+    r"""Mean and covariance of what a record adds, around a centre.
 
     Attributes
     ----------
@@ -63,6 +65,14 @@ class Expansion(NamedTuple):
         At the centre.
     error : float
         Standard error of a sum's mean by simulation, in the sum's standard deviations.
+
+    Notes
+    -----
+    A parabola comes back: far from the centre it would have the same mean again, and with it a
+    posterior mode that does not exist. So the second-order term is divided by
+    :math:`\sqrt{1 + (r^2 / k^2)^2}`, where r is the distance from the centre in standard
+    deviations that a single record has, and k a half: it is left alone as far as posteriors reach
+    that know more than a few records' worth, and bounded beyond.
     """
 
     centre: Vector
@@ -72,9 +82,24 @@ class Expansion(NamedTuple):
     covariance: Matrix
     error: float
 
+    @property
+    def nearness(self) -> Matrix:
+        """Form whose value is the distance from the centre, in those that it holds for, squared."""
+        return self.slope.T @ np.linalg.pinv(self.covariance) @ self.slope / _REACH**2
+
     def at(self, delta: Any) -> Any:
         """Mean of what a record adds, away from the centre; numbers or graphs."""
-        return self.mean + self.slope @ delta + 0.5 * (self.curvature @ delta) @ delta
+        bend = 0.5 * (self.curvature @ delta) @ delta
+        far = (self.nearness @ delta) @ delta
+        return self.mean + self.slope @ delta + bend * (1 + far**2) ** -0.5
+
+    def slope_at(self, delta: Vector) -> Matrix:
+        """Differentiate that mean."""
+        turned, nearness = self.curvature @ delta, self.nearness
+        far = nearness @ delta @ delta
+        held = (1 + far**2) ** -0.5
+        fall = -far * held**3 * 2 * (nearness @ delta)
+        return self.slope + turned * held + np.outer(0.5 * turned @ delta, fall)
 
 
 def parameter_layout(model: pm.Model, records: Sequence[Variable]) -> VectorLayout:
@@ -110,15 +135,23 @@ class SimulatedRecords:
         ]
         #: with public values, such as covariates, every record is its own kind
         self.public = any(_has_rows(leaf, self.n) for leaf in ancestors([density, *added]))
-        self.rows = self.n if self.public else min(_ROWS, max(self.n, 1000))
+        self.rows = self.n if self.public else _ROWS
         self._draw = self._compiled_draw(theta, swap)
         inputs = [slots[rv] for rv in block.records]
         slopes = scores(density, theta, pt.eye(self.layout.size))
         self._density = pytensor.function(
             [theta, *inputs], [density, slopes], mode="NUMBA", on_unused_input="ignore"
         )
-        self._parts = inputs, pt.concatenate(added, axis=1).astype("float64")
-        self._added = self._compiled_parts(ONCE)
+        parts = pt.concatenate(added, axis=1).astype("float64")
+        #: constants of what a record adds, such as a score's place, by what stands for them
+        self.constants = _constants(parts)
+        self._parts = inputs, rebuilt(parts, dict(self.constants))
+        self._added, self._is_compiled = self._compiled_parts(ONCE), False
+
+    def compile(self) -> None:
+        """Compile what records add, once, for many simulations."""
+        if not self._is_compiled:
+            self._added, self._is_compiled = self._compiled_parts("NUMBA"), True
 
     def _compiled_parts(self, mode: Any) -> Any:
         inputs, parts = self._parts
@@ -158,7 +191,7 @@ class SimulatedRecords:
         total = np.logaddexp.reduce([rows.density for rows in found], axis=0)
         return [rows._replace(weight=np.exp(rows.density - total)) for rows in found]
 
-    def expand(self, centre: Vector, many: int) -> Expansion:
+    def expand(self, centre: Vector, many: int, noise: Matrix | float = 0.0) -> Expansion:
         """Expand the moments of what a record adds around a centre.
 
         Parameters
@@ -166,29 +199,43 @@ class SimulatedRecords:
         centre : ndarray
             Unconstrained parameters.
         many : int
-            How many times to simulate records, for the mean.
+            How many times to simulate records.
+        noise : ndarray
+            Covariance of the noise on the sums.
         """
         rows = self.draw(centre)
-        slope, covariance, information = self._first(rows, centre)
-        curvature = self._curvature(centre, rows)
-        controls = np.linalg.lstsq(information, slope.T, rcond=1e-10)[0]
-        means, squares = [], []
-        if many > _COMPILED:  # otherwise not worth it: a score at another place is another function
-            self._added = self._compiled_parts("NUMBA")
+        first = self._moments(rows, self._mean_of(self.draw(centre)))
+        controls = np.linalg.lstsq(first.information, first.slope.T, rcond=1e-10)[0]
+        reach = self._reach(first, noise)
+        means, squares, moments, curvatures = [], [], [first], []
+        if many > _COMPILED:  # otherwise not worth it
+            self.compile()
         for i in range(1 if self.exact else many):
-            rows = self.draw(centre) if i else rows
+            if i:
+                before, rows = self._mean_of(rows), self.draw(centre)
+                moments.append(self._moments(rows, before))
+            if i * self.rows < _BENT:
+                curvatures.append(self._curvature(centre, rows, reach))
             left: Any = sum(
                 each.weight[:, None] * (each.added - each.slopes.T @ controls) for each in rows
             )
             means.append(left.mean(axis=0))
             squares.append(left.var(axis=0))
+        slope = np.mean([each.slope for each in moments], axis=0)
+        covariance = np.mean([each.covariance for each in moments], axis=0)
         spread = np.sqrt(np.mean(squares, axis=0) / (self.rows * len(means)))
         scale = np.sqrt(np.maximum(np.diag(covariance), 1e-300) / self.n)
         error = 0.0 if self.exact else float(np.max(spread / scale))
-        return Expansion(centre, np.mean(means, axis=0), slope, curvature, covariance, error)
+        mean, curvature = np.mean(means, axis=0), np.mean(curvatures, axis=0)
+        return Expansion(centre, mean, slope, curvature, covariance, error)
 
-    def _first(self, rows: list[_Rows], centre: Vector) -> tuple[Matrix, Matrix, Matrix]:
-        """Slope of the mean, covariance, and information of a record."""
+    @staticmethod
+    def _mean_of(rows: list[_Rows]) -> Any:
+        """Mean of what each record adds, over the values that are summed over."""
+        return sum(each.weight[:, None] * each.added for each in rows)
+
+    def _moments(self, rows: list[_Rows], again: Matrix) -> _Moments:
+        """Slope of the mean, covariance, and information of a record; `again` of another draw."""
         weighted = [each.weight[:, None] * each.added for each in rows]
         slope: Any = sum(w.T @ each.slopes.T for w, each in zip(weighted, rows, strict=True))
         second: Any = sum(w.T @ each.added for w, each in zip(weighted, rows, strict=True))
@@ -200,24 +247,55 @@ class SimulatedRecords:
         elif self.exact:
             covariance = (second - mean.T @ mean) / self.rows
         else:  # half of the difference of two draws of each record, which has public values
-            again: Any = sum(each.weight[:, None] * each.added for each in self.draw(centre))
             within = second - mean.T @ mean
             covariance = (within + (mean - again).T @ (mean - again) / 2) / self.rows
-        return slope / self.rows, covariance, information / self.rows
+        return _Moments(slope / self.rows, covariance, information / self.rows)
 
-    def _curvature(self, centre: Vector, rows: list[_Rows]) -> NDArray[np.float64]:
-        """Second derivatives of the mean, by differences of first ones."""
+    def _reach(self, moments: _Moments, noise: Matrix | float) -> Matrix:
+        """Tell how far the posterior reaches, roughly: its covariance without the prior."""
+        spread = self.n * moments.covariance + noise
+        told = self.n**2 * moments.slope.T @ np.linalg.pinv(spread) @ moments.slope
+        values, vectors = np.linalg.eigh(told)
+        # directions of which nothing is learnt reach as far as a record tells
+        least = np.diag(moments.information).max()
+        return (vectors / np.maximum(values, max(least, 1e-300))) @ vectors.T
+
+    def _curvature(self, centre: Vector, rows: list[_Rows], reach: Matrix) -> NDArray[np.float64]:
+        """Second derivatives of the mean, by differences of first ones.
+
+        A record that by itself would tell more than the whole release does (a large rate of a
+        Poisson law) has second derivatives that hold next to the centre only, and so large that a
+        single one makes the curvature: these are divided by one plus what it tells, in units of
+        the release's information.
+        """
         d, p = rows[0].added.shape[1], centre.size
         curvature = np.zeros((d, p, p))
-        for j in range(p):
-            for sign in (_STEP, -_STEP):
-                moved = centre + sign * (np.arange(p) == j)
-                for each in rows:
-                    density, slopes = self._density(moved, *each.values)
-                    ratio = each.weight * np.exp(density - each.density)
-                    slopes = np.broadcast_to(slopes, (p, self.rows))
-                    curvature[:, :, j] += (ratio[:, None] * each.added).T @ slopes.T / (2 * sign)
+        for each in rows:
+            told = np.zeros(self.rows)
+            for j in range(p):
+                (_, up), (_, down) = self._beside(centre, j, each)
+                told -= reach[j] @ (up - down) / (2 * _STEP)
+            held = (each.weight / (1 + np.maximum(told, 0.0)))[:, None] * each.added
+            for j in range(p):
+                (more, up), (less, down) = self._beside(centre, j, each)
+                curvature[:, :, j] += held.T @ (more * up - less * down).T / (2 * _STEP)
         return 0.5 * (curvature + curvature.transpose(0, 2, 1)) / self.rows
+
+    def _beside(self, centre: Vector, j: int, rows: _Rows) -> Iterator[tuple[Vector, Matrix]]:
+        """Density over that at the centre, and its slopes, a step up and down a parameter."""
+        for step in (_STEP, -_STEP):
+            moved = centre + step * (np.arange(centre.size) == j)
+            density, slopes = self._density(moved, *rows.values)
+            slopes = np.broadcast_to(slopes, (centre.size, self.rows))
+            yield np.exp(density - rows.density), slopes
+
+
+class _Moments(NamedTuple):
+    """First moments of one simulation."""
+
+    slope: Matrix
+    covariance: Matrix
+    information: Matrix
 
 
 class _Rows(NamedTuple):
@@ -253,6 +331,20 @@ def _density(
     law = op.make_node(random_generator_type(), None, *given).outputs[1]
     logp = without_checks(pm.logp(law, slots[rv], warn_rvs=False))
     return logp.sum(axis=tuple(range(1, logp.type.ndim)))
+
+
+def _constants(graph: Variable) -> dict[Variable, SharedVariable]:
+    """Constants of a graph and, to be put in their place, values that compiled code does not hold.
+
+    So a score at another place, in other coordinates or with another bound is compiled once.
+    """
+    found = {}
+    for leaf in ancestors([graph]):
+        if isinstance(leaf, Constant) and getattr(leaf.type, "dtype", None) == "float64":
+            value = np.asarray(leaf.data)
+            if value.size > 1 or (value.size == 1 and not float(value.item()).is_integer()):
+                found[leaf] = pytensor.shared(value, shape=leaf.type.shape)
+    return found
 
 
 def _has_rows(leaf: Variable, n: int) -> bool:

@@ -36,7 +36,10 @@ def on_numbers(
 ) -> Callable[[Array], list[NDArray]]:
     """Make a function of numbers: values of one record variable, for the records in `index`."""
     value = pt.vector("x")
-    graphs = on_rows(outputs, {record: value.astype(record.dtype)}, index)
+    rest = [1] * (record.type.ndim - 1)  # all numbers of a record at once, if it has several
+    whole = value.reshape((-1, *rest)) * np.ones((1, *record.type.shape[1:]))
+    taken = on_rows(outputs, {record: whole.astype(record.dtype)}, index)
+    graphs = [pt.moveaxis(g, axis, 0) for g, (_, axis) in zip(taken, outputs, strict=True)]
     function = pytensor.function([value], graphs, mode=ONCE, on_unused_input="ignore")
 
     def evaluate(x: Array) -> list[NDArray]:
@@ -106,7 +109,7 @@ def _sign_changes(
         [values] = on_numbers([switch], record, table)(np.tile(_GRID, len(index)))
         signs = np.sign(np.nan_to_num(values)).reshape(len(index), _GRID.size, -1)
         rows, left, column = np.nonzero(signs[:, 1:] != signs[:, :-1])
-        if rows.size > _MOST * len(index):
+        if not rows.size or rows.size > _MOST * len(index):
             continue
         before = signs[rows, left, column]
         low, high = _GRID[left], _GRID[left + 1]

@@ -12,7 +12,13 @@ from pytensor.graph.replace import graph_replace
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_dp.analyst.marginal.normal.kinks import kinks_of
-from pymc_dp.analyst.marginal.normal.nodes import Table, TooManyNodesError, node_table
+from pymc_dp.analyst.marginal.normal.nodes import (
+    Table,
+    TooManyNodesError,
+    aligned_bounds,
+    node_table,
+    uncensored,
+)
 from pymc_dp.analyst.marginal.normal.piecewise import PiecewisePolynomials, piecewise_polynomials
 from pymc_dp.analyst.marginal.normal.simulated import simulated_table
 from pymc_dp.analyst.marginal.normal.size import UnknownSize
@@ -67,7 +73,8 @@ class Contributions:
         self.block = block
         self._tables: dict[int, Table] = {}
         outputs = [(contribution, 0) for contribution in block.contributions]
-        outputs += [(p, 0) for rv in block.records for p in aligned_parameters(rv)]
+        for rv in block.records:
+            outputs += [(p, 0) for p in aligned_parameters(uncensored(rv))] + aligned_bounds(rv)
         #: a record of every kind, and how many there are of it
         self.index, counts = distinct_rows(outputs, block.records, self.n, self.parameters)
         self.counts = counts
@@ -179,6 +186,7 @@ def aligned_parameters(rv: Any) -> list[Variable]:
 
 def _constant(total: Variable, records: list[Any], fixed: list[Any]) -> Variable:
     """Statistic of no records: sums over them are left out."""
+    [total] = without_shapes([total], records, fixed)
     forms = per_record_forms(total, dict.fromkeys(records, 0), fixed=fixed)
     sums = {
         var: pt.zeros(concrete_shape(var), dtype=var.dtype)

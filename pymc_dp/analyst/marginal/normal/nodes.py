@@ -17,12 +17,14 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.distributions.censored import CensoredRV
 from pymc.distributions.transforms import LogTransform
 from pymc.vartypes import continuous_types
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.random.basic import (
     BinomialRV,
+    DirichletRV,
     NegBinomialRV,
     NormalRV,
     PoissonRV,
@@ -33,6 +35,7 @@ from pymc_dp.analyst.marginal.normal.kinks import kinks_of
 from pymc_dp.analyst.records import RecordBlock, batch_ndim
 from pymc_dp.compat import default_transform_rules
 from pymc_dp.graph.additivity import direct_inputs
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.rows import on_rows
 from pymc_dp.graph.support import small_support
 from pymc_dp.types import Matrix, Variable, Vector
@@ -42,15 +45,19 @@ __all__ = [
     "NoNodesError",
     "Table",
     "TooManyNodesError",
+    "aligned_bounds",
     "held",
     "node_table",
     "parameters_on",
+    "uncensored",
 ]
 
 #: quantiles between which a density is smooth enough, and a normal's own, in standard deviations
 _LEVELS = np.array([1e-15, 1e-9, 1e-5, 1e-3, 0.02, 0.15, 0.5])
 _LEVELS = np.concatenate([_LEVELS, 1 - _LEVELS[-2::-1]])
 _DEVIATIONS = np.array([-8.5, -4.0, -1.3, 1.3, 4.0, 8.5])
+#: the same for the parts in which a simplex is broken, which make a grid together
+_STICKS = np.array([1e-13, 0.02, 0.98, 1 - 1e-13])
 #: rows of a table at most; more are not worth a grid
 LARGEST = 60_000
 #: values of a count that are summed over; further apart where its spread is larger
@@ -104,10 +111,16 @@ def node_table(model: pm.Model, block: RecordBlock, index: NDArray[np.int64], or
     values: dict[Any, Any] = {}
     log_weights: Any = pt.zeros(kinds)
     for rv in block.records:
-        kinks = kinks_of(block.contributions, block.records, rv, parameters, index_of(index, kinds))
+        columns, one_each = _columns(rv), index_of(index, kinds)
+        kinks = np.zeros((kinds, 0))
+        if not isinstance(rv.owner.op, DirichletRV):  # whose kinks are not those of its parts
+            kinks = kinks_of(block.contributions, block.records, rv, parameters, one_each)
+        law = uncensored(rv)
+        if law is not rv:
+            kinks = np.hstack([kinks, _bounds(rv, values, one_each, parameters)])
         kinks = np.repeat(kinks, len(index) // kinds, axis=0)
-        for column in range(_columns(rv)):
-            nodes, log_steps = _nodes(rv, column, values, index, parameters, kinks, order)
+        for column in range(columns):
+            nodes, log_steps = _nodes(law, column, values, index, parameters, kinks, order)
             many = nodes.type.shape[1]
             if many * len(index) > LARGEST * kinds:
                 raise TooManyNodesError(f"a grid over {block.names} is too large.")
@@ -115,10 +128,16 @@ def node_table(model: pm.Model, block: RecordBlock, index: NDArray[np.int64], or
             index = np.repeat(index, many)
             log_weights = (log_weights[:, None] + log_steps).ravel()
             entry = nodes.ravel().astype(rv.dtype)
-            values[rv] = _with_column(values.get(rv), entry, rv)
+            values[law] = _with_column(values.get(law), entry, law)
+        if isinstance(rv.owner.op, DirichletRV):
+            values[rv], log_volume = _simplex(values[rv])
+            log_weights = log_weights + log_volume
         others = [other for other in model.basic_RVs if other not in block.records]
+        if law is not rv:
+            ends = on_rows(aligned_bounds(rv), values, index, parameters)
+            values[rv] = pt.clip(values[law], *ends).astype(rv.dtype)
         density = per_record_factor(
-            str(rv.name), pm.logp(rv, rv, warn_rvs=False), block.records, others
+            str(rv.name), pm.logp(law, law, warn_rvs=False), [*block.records, law], others
         )
         [log_density] = on_rows([(density, 0)], values, index, parameters)
         log_weights = log_weights + log_density
@@ -134,12 +153,52 @@ def index_of(index: NDArray[np.int64], kinds: int) -> NDArray[np.int64]:
     return index[:: len(index) // kinds]
 
 
+def uncensored(rv: Any) -> Any:
+    """Variable that a censored one is cut off from; others are their own."""
+    if not isinstance(rv.owner.op, CensoredRV):
+        return rv
+    law = rv.owner.inputs[0]
+    if rv.type.ndim != 1 or law.dtype not in continuous_types or law.type.ndim != 1:
+        raise NoNodesError(f"{rv.name!r} is censored, and not one real number a record.")
+    return law
+
+
+def aligned_bounds(rv: Any) -> list[tuple[Any, int]]:
+    """Where a censored variable is cut off, with the records' axis; none of others."""
+    if not isinstance(rv.owner.op, CensoredRV):
+        return []
+    return [(pt.atleast_1d(bound), 0) for bound in rv.owner.inputs[1:3]]
+
+
+def _bounds(
+    rv: Any, values: dict[Any, Any], index: NDArray[np.int64], parameters: Sequence[Any]
+) -> Matrix:
+    """Where a censored variable is cut off, a row for each record in `index`."""
+    bounds = [bound for bound, _ in aligned_bounds(rv)]
+    if direct_inputs(bounds, [*parameters, *values]):
+        raise NoNodesError(f"{rv.name!r} is censored at places that are not public.")
+    found = [on.eval(mode=ONCE) for on in on_rows(aligned_bounds(rv), {}, index)]
+    return np.stack([np.broadcast_to(each, index.shape) for each in found], axis=1)
+
+
 def _columns(rv: Variable) -> int:
     """Count the numbers that one record has in a variable."""
     number = int(np.prod(rv.type.shape[1:]))
-    if batch_ndim(rv) != rv.type.ndim or rv.type.ndim > 2 or number > 2:
+    simplex = isinstance(rv.owner.op, DirichletRV)
+    apart = batch_ndim(rv) == rv.type.ndim or simplex
+    if not apart or rv.type.ndim > 2 or number - simplex > 2:
         raise TooManyNodesError(f"{rv.name!r} has {number} numbers a record.")
-    return number
+    return number - simplex
+
+
+def _simplex(parts: Any) -> tuple[Any, Any]:
+    """Shares of which each is a part of what the earlier ones leave; log-volume of the change."""
+    left, shares, log_volume = pt.ones(parts.shape[:1]), [], pt.zeros(parts.shape[:1])
+    for column in range(parts.type.shape[1]):
+        log_volume = log_volume + pt.log(left)
+        shares.append(left * parts[:, column])
+        left = left * (1 - parts[:, column])
+    return pt.stack([*shares, left], axis=1), log_volume
 
 
 def _with_column(before: Any, entry: Any, rv: Variable) -> Any:
@@ -166,6 +225,7 @@ def _nodes(
     if rv.dtype not in continuous_types:
         return _window(rv, _parameters(rv, column, values, index, parameters), rows)
     edges = held(_edges(rv, column, values, index, parameters), [*parameters, *values.values()])
+    pieces = len(_levels(rv)) - 1 + kinks.shape[1]
     outer = edges[:, :1], edges[:, -1:]
     if kinks.shape[1]:
         inner = pt.clip(pt.constant(np.clip(kinks, -1e300, 1e300)), *outer)
@@ -180,11 +240,20 @@ def _nodes(
         log_nodes, log_steps = _between(*logs, points, weights)
         nodes = pt.switch(wide, pt.exp(log_nodes), nodes)
         steps = pt.switch(wide, log_steps * nodes, steps)
-    many = order * (len(_LEVELS if not isinstance(rv.owner.op, NormalRV) else _DEVIATIONS) - 1)
-    many += order * kinks.shape[1]
+    many = order * pieces
     # a piece of no width has no weight, and the logarithm of that must not hurt
     log_steps = pt.log(pt.maximum(steps, 1e-300)).reshape((-1, many))
     return pt.alloc(nodes.reshape((-1, many)), rows, many), pt.alloc(log_steps, rows, many)
+
+
+def _levels(rv: Any) -> Vector:
+    """Quantiles, or places in standard deviations, between which a density is smooth enough."""
+    match rv.owner.op:
+        case NormalRV():
+            return _DEVIATIONS
+        case DirichletRV():
+            return _STICKS
+    return _LEVELS
 
 
 def _between(low: Any, high: Any, points: Vector, weights: Vector) -> tuple[Any, Any]:
@@ -225,6 +294,10 @@ def _edges(
     if isinstance(rv.owner.op, NormalRV):
         mu, sigma = _parameters(rv, column, values, index, parameters)
         return mu + sigma * _DEVIATIONS
+    if isinstance(rv.owner.op, DirichletRV):
+        [a] = parameters_on(rv, values, index, parameters)
+        law = pm.Beta.dist(a[:, column], a[:, column + 1 :].sum(axis=1))
+        return pt.stack([pm.icdf(law, pt.constant(level)) for level in _STICKS], axis=1)
     try:
         places = [pm.icdf(rv, pt.constant(level), warn_rvs=False) for level in _LEVELS]
     except NotImplementedError:

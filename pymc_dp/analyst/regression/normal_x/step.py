@@ -25,7 +25,7 @@ from pymc_dp.analyst.regression.normal_x.holder_model import (
 )
 from pymc_dp.analyst.regression.normal_x.iteration import State, iterate
 from pymc_dp.compat import ProgressHooks, dataclass_state
-from pymc_dp.graph.short_product import with_short_products
+from pymc_dp.graph.quick_mode import quick_mode
 from pymc_dp.numerics.compiled import compiling
 
 __all__ = ["NormalX"]
@@ -145,7 +145,7 @@ class NormalX(ProgressHooks, BlockedStep):
 
     def _compile(self, model: pm.Model, found: HolderModel, compile_kwargs: dict[str, Any]) -> None:
         """Compile the way from a point to the state, and back to the values of what was moved."""
-        options = {**compile_kwargs, "mode": with_short_products(compile_kwargs.get("mode"))}
+        options = {**compile_kwargs, "mode": quick_mode(compile_kwargs.get("mode"))}
         parameters = found.parameters
         outputs = model.replace_rvs_by_values([found.S, found.z, *parameters.values()])
         inputs = [v for v in explicit_graph_inputs(outputs) if v in model.value_vars]

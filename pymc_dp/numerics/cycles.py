@@ -1,4 +1,4 @@
-"""What the parts of a round share: arrays in place of a PyMC point, and how parts are joined."""
+"""What the parts of a cycle share: arrays in place of a PyMC point, and how parts are joined."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_dp.compat import HIDDEN
 from pymc_dp.numerics.compiled import cached_jit, join
 
-__all__ = ["Arrays", "Part", "Place", "inner", "inner_cached", "make_rounds"]
+__all__ = ["Arrays", "Part", "Place", "inner", "inner_cached", "make_cycles"]
 
 # decorators of functions that other compiled functions alone call: no way in from Python; the
 # first for what depends on the model, which is compiled once only if it is part of its caller
-_hidden: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-inner: Any = numba.njit(inline="always", **_hidden)
-inner_cached: Any = cached_jit(**_hidden)
+inner: Any = numba.njit(**HIDDEN)
+inner_cached: Any = cached_jit(**HIDDEN)
 
 #: numba-compiled ``part(rng, arrays, tune)``, which moves `theta` and `table` in place
 Part = Callable[..., Any]
@@ -64,7 +64,7 @@ class Arrays(NamedTuple):
     widths : ndarray
         Widths of the first brackets of slice updates, one a parameter.
     learned, turn : ndarray
-        Rounds so far, of tuning and in all.
+        Cycles so far, of tuning and in all.
     report : ndarray
         For every block the share of accepted records and the lowest log-ratio of a record, of the
         last sweep.
@@ -86,13 +86,13 @@ class Arrays(NamedTuple):
     report: NDArray[np.float64]
 
 
-def make_rounds(
+def make_cycles(
     record_moves: Sequence[Part], others: Sequence[Part], key: str | None
 ) -> Callable[..., None]:
-    """Compile ``rounds(rng, tune, times, every, thetas, tables, reports, *arrays)``.
+    """Compile ``cycles(rng, tune, times, every, thetas, tables, reports, *arrays)``.
 
     It makes parts in order, again and again, `times` for each of the draws that `thetas`, `tables`
-    and `reports` have room for and take. Moves of records are made in one round of `every`.
+    and `reports` have room for and take. Moves of records are made in one cycle of `every`.
 
     Parameters
     ----------
@@ -109,13 +109,13 @@ def make_rounds(
         source += f"            {when}part_{i}(rng, arrays, tune)\n"
         names[f"part_{i}"] = part
     source += _KEEP
-    rounds: Callable[..., None] = join(source, names, key)
-    return rounds
+    cycles: Callable[..., None] = join(source, names, key)
+    return cycles
 
 
 # one flat function: every further layer would be optimised again in full
 _ROUNDS = """
-def rounds(rng, tune, times, every, thetas, tables, reports, {fields}):
+def cycles(rng, tune, times, every, thetas, tables, reports, {fields}):
     arrays = Arrays({fields})
     for draw in range(len(thetas)):
         for _ in range(times):

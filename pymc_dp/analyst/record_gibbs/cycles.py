@@ -1,4 +1,4 @@
-"""A whole round of moves, of records and of their parameters, as one compiled call."""
+"""A whole cycle of moves, of records and of their parameters, as one compiled call."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pymc_dp.analyst.records import RecordBlock
 from pymc_dp.compat import DataClassState, dataclass_state
 from pymc_dp.graph.layout import PointLayout
 from pymc_dp.numerics.compiled import joined_key
-from pymc_dp.numerics.rounds import Arrays, Part, Place, make_rounds
+from pymc_dp.numerics.cycles import Arrays, Part, Place, make_cycles
 
-__all__ = ["Rounds", "Tuning"]
+__all__ = ["Cycles", "Tuning"]
 
 _log = logging.getLogger(__name__)
 
-#: records are swept in one round of this many where the other moves get anywhere by themselves: a
+#: records are swept in one cycle of this many where the other moves get anywhere by themselves: a
 #: sweep costs as much as five of these
 SWEEP_EVERY = 5
 #: up to this many records a sweep costs less than a draw's fixed costs
@@ -37,7 +37,7 @@ MOST_DRAWS, MOST_ENTRIES = 16, 20_000
 
 @dataclass_state
 class Tuning(DataClassState):
-    """What a block's moves learn while tuning, and where they are. See ``numerics.rounds``."""
+    """What a block's moves learn while tuning, and where they are. See ``numerics.cycles``."""
 
     width: NDArray[np.float64]
     mean: NDArray[np.float64]
@@ -66,7 +66,7 @@ class Tuning(DataClassState):
 _LEARNED = ("width", "mean", "cov", "factor", "widths", "learned", "turn", "report")
 
 
-class Rounds:
+class Cycles:
     """Moves of blocks of records and of the parameters that go with them.
 
     Parameters
@@ -114,7 +114,7 @@ class Rounds:
         self.exact = [ExactTotals.of(model, block) for block in blocks]
         self.reaches = self._reaches(carried)
         many = self.layout.table.type.shape[1] >= FEW_RECORDS
-        #: in how many rounds the records are swept once
+        #: in how many cycles the records are swept once
         self.every = SWEEP_EVERY if self.reaches and many else 1
         entries = int(np.prod(self.layout.table.type.shape))
         self._most_at_once = int(np.clip(MOST_ENTRIES // max(entries, 1), 1, MOST_DRAWS))
@@ -131,8 +131,8 @@ class Rounds:
         others = [update.part() for update in self.updates]
         if self.interweaving is not None:
             others.append(self.interweaving.part())
-        key = joined_key([make_rounds, *moves, *others], self._key())
-        return make_rounds(moves, others, key)
+        key = joined_key([make_cycles, *moves, *others], self._key())
+        return make_cycles(moves, others, key)
 
     def _places(self) -> list[Place]:
         """Where the kernel finds the records and releases of every block."""

@@ -1,0 +1,53 @@
+"""Tests that do not know of each other; a table of p-values, after `make calibrate`."""
+
+import pytest
+
+from pymc_dp.curator import curated, model
+from tests import checks
+
+_KEY = "p-values"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_models():
+    """Forget which models are confidential: the frames of a failed test keep its models alive."""
+    yield
+    for known in (curated.curated_models, curated.confidential_arrays, curated.read_freely):
+        known.clear()
+    model.sharded_models.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Keep what a test has judged with the test: its report travels from worker to controller."""
+    checks.made.clear()
+    try:
+        return (yield)
+    finally:
+        found = [
+            (check.label, check.p_value, report.false_alarm / len(report.checks))
+            for report in checks.made
+            for check in report.checks
+        ]
+        if found:
+            item.user_properties.append((_KEY, found))
+        checks.made.clear()
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Print the smallest p-value of every test that was judged by some, the smallest first."""
+    if config.option.markexpr != "calibrate":
+        return
+    rows = []
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.stats.get(outcome, []):
+            for key, found in getattr(report, "user_properties", []):
+                if key == _KEY and report.when == "call":
+                    label, p_value, bound = min(found, key=lambda check: check[1] / check[2])
+                    rows.append((p_value, bound, len(found), label, report.nodeid))
+    if not rows:
+        return
+    terminalreporter.section("smallest p-value of each test")
+    terminalreporter.write_line("p-value   fails below  checks  test: check")
+    for p_value, bound, number, label, name in sorted(rows):
+        terminalreporter.write_line(f"{p_value:<9.2g} {bound:<12.1g} {number:<7} {name}: {label}")
