@@ -20,7 +20,17 @@ import pytensor.tensor as pt
 from scipy import stats
 
 import pymc_dp as pmdp
-from benchmarks._peers import apart, by_nutpie, by_step, columns, error, kept, plain_gibbs, rates
+from benchmarks._peers import (
+    apart,
+    by_marginalize,
+    by_nutpie,
+    by_step,
+    columns,
+    error,
+    kept,
+    plain_gibbs,
+    rates,
+)
 from examples import naive_bayes, regression
 from tests import oracles
 from tests.analyst import test_ju2022
@@ -141,7 +151,7 @@ def row(case):
     if off is not None:
         result["off, in errors"] = float(off(own[0]))
     try:
-        small = by_nutpie(pmdp.marginalize(model), *RUN)
+        small = by_marginalize(model, *RUN)
     except (ImportError, ValueError):  # no nutpie, or nothing that can be integrated out
         pass
     else:

@@ -52,7 +52,12 @@ def time_jax(name, data, settings, chains, seconds):
     import jax.numpy as jnp
 
     jax.config.update("jax_enable_x64", True)
-    log_likelihood, size = jax_log_likelihood(name, data)
+    of_arrays, arrays, size = jax_log_likelihood(name, data)
+    arrays = jnp.asarray(np.ascontiguousarray(arrays))
+
+    def log_likelihood(theta):
+        return of_arrays(theta, arrays)
+
     steps, step_size, clip_logp, clip_grad = settings
     record_gradients = jax_gradients(name, data)
 

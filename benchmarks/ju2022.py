@@ -45,7 +45,7 @@ class Sampler:
     def __init__(self, build, parameter, released, epsilon):
         self.model = build(released, epsilon)
         with self.model:
-            self.step = pmdp.RecordGibbs(rounds=1)
+            self.step = pmdp.RecordGibbs(cycles=1)
         rv = self.model[parameter]
         self.value = self.model.rvs_to_values[rv].name
         transform = self.model.rvs_to_transforms[rv]

@@ -17,7 +17,17 @@ import pytensor.tensor as pt
 from scipy import special, stats
 
 import pymc_dp as pmdp
-from benchmarks._peers import apart, by_nutpie, by_step, columns, error, kept, plain_gibbs, rates
+from benchmarks._peers import (
+    apart,
+    by_marginalize,
+    by_nutpie,
+    by_step,
+    columns,
+    error,
+    kept,
+    plain_gibbs,
+    rates,
+)
 from tests import oracles
 
 SIZES = (100, 1000, 10_000, 100_000)
@@ -159,7 +169,7 @@ def row(n, noise, statistic):
     result |= {f"ours, {name} a second": rate for name, rate in own_rates.items()}
     result |= {"R-hat": rhat} | agreement(own[0], n, noise, statistic)
     try:
-        small = by_nutpie(pmdp.marginalize(build(n, noise, statistic)), TUNE, draws)
+        small = by_marginalize(build(n, noise, statistic), TUNE, draws)
     except ImportError:
         pass
     else:
