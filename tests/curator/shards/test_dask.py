@@ -214,10 +214,13 @@ def test_other_records_in_place_of_lost_ones_are_refused(client, tmp_path):
     found = pmdp.shard(logistic, parts, client=client, timeout=60)
     for pid in client.run(os.getpid, on_error="ignore").values():
         os.kill(pid, signal.SIGKILL)
-    # whichever question comes first: of the step, if models were passed as synthetic= before
-    with found.model, pytest.raises(RuntimeError, match="cannot be made again as it was"):
+
+    def run():  # the step itself asks, if models were passed as synthetic= before
         step = pmdp.DPPenalty(epsilon=2, delta=1e-6, chains=1, clip_logp=2, step_size=0.1)
         pmdp.sample(25, tune=5, chains=1, step=step, progressbar=False)
+
+    with found.model, pytest.raises(RuntimeError, match="cannot be made again as it was"):
+        run()
 
 
 def test_a_worker_that_is_silent_does_not_hang(client):
