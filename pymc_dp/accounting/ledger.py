@@ -93,6 +93,7 @@ class Ledger:
             )
             try:
                 db.execute("PRAGMA synchronous = FULL")
+                self._refuse_other_names()
                 yield db
             finally:
                 db.close()
@@ -101,6 +102,14 @@ class Ledger:
                 f"The ledger {self.path} could not be used ({error}); nothing was spent on the "
                 "data by this call. Without its ledger a budget cannot be claimed."
             ) from error
+
+    def _refuse_other_names(self) -> None:
+        """Refuse hard links: locks and the log of claims go by the file's name."""
+        if os.stat(self.path).st_nlink > 1:
+            raise PrivacyError(
+                f"The ledger {self.path} has several names (hard links), under which it could be "
+                "spent at the same time: leave it one."
+            )
 
     def claims(self, purpose: str | None = None) -> list[GaussianQueries]:
         """Everything claimed so far, or everything claimed for one purpose."""

@@ -161,6 +161,24 @@ def _called(leaf: Variable) -> str:
     return f"An array of shape {leaf_value(leaf).shape}"
 
 
+def is_updated(leaf: Variable) -> bool:
+    """Whether compiled functions change a number as they run, perhaps to one made of records."""
+    updated = isinstance(leaf, SharedVariable) and leaf.default_update is not None
+    return updated and isinstance(leaf.type, TensorType)
+
+
+def refuse_updates(logp: Variable, model: pm.Model) -> None:
+    """Refuse numbers that are not what they are when they are looked at."""
+    graphs = [logp, *model.basic_RVs, *model.potentials, *model.deterministics]
+    written = [graph for rv in model.basic_RVs for graph in as_written(rv)]
+    for leaf in ancestors([*graphs, *written]):
+        if is_updated(leaf):
+            raise ValueError(
+                f"The number {leaf.name or 'without a name'} in the model has a default_update, "
+                "which may be made of records: write a number, or pytensor.shared without one."
+            )
+
+
 def refuse_other_data(
     logp: Variable, model: pm.Model, records: Sequence[Variable], public: Collection[str]
 ) -> None:
@@ -186,8 +204,7 @@ def refuse_other_data(
     check = _Arrays(model, records, [named[name] for name in public])
     if not all(rv.name in public for rv in model.observed_RVs):
         written = [graph for rv in model.observed_RVs for graph in as_written(rv)]
-        lengths = _lengths([logp, *written])
-        for leaf in array_leaves([logp, *written], lengths | set(model.basic_RVs)):
+        for leaf in array_leaves([logp, *written], set(model.basic_RVs)):
             if leaf not in records and check.n_records not in leaf_value(leaf).shape:
                 check.refuse(leaf, "likelihood", None)
         for leaf in inner_constants([logp, *written], set(model.basic_RVs)):
@@ -200,10 +217,8 @@ def refuse_other_data(
         if any(var in model.observed_RVs for var in ancestors([rv], others)):
             raise ValueError(f"The {what} depends on an observed variable: {_INSTEAD}")
         graphs = [rv, *as_written(rv)]
-        by_value = set(array_leaves(graphs, others | _lengths(graphs)))
-        for leaf in array_leaves(graphs, others):
-            if leaf in by_value or check.n_records in leaf_value(leaf).shape:
-                check.refuse(leaf, what, rv)
+        for leaf in array_leaves(graphs, others):  # the length of one tells, too
+            check.refuse(leaf, what, rv)
         if rv.name not in public:
             for leaf in _in_functions(graphs, functions.get(rv, ()), others, check.n_records):
                 check.refuse(leaf, what, rv)
@@ -215,6 +230,12 @@ def refuse_arrays_beside(what: str, graph: Variable, records: Sequence[Variable]
     These could hold other records. Numbers, and whole numbers in order, which categories are
     compared with, are taken for public.
     """
+    for leaf in ancestors([graph], set(records)):
+        if is_updated(leaf) or not isinstance(leaf.type, TensorType):
+            raise ValueError(
+                f"{what} draws random numbers, or uses one that changes as it is used, and so what "
+                "is computed of a record may depend on others: write a function of each record."
+            )
     leaves = [leaf for leaf in array_leaves([graph], set(records)) if leaf not in records]
     for leaf in [*leaves, *inner_constants([graph], set(records))]:
         value = leaf_value(leaf)

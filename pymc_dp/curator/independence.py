@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.basic import Alloc, ARange, Eye
+from pytensor.tensor.basic import Alloc, ARange, Eye, MakeVector
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.reshape import SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
@@ -34,6 +34,7 @@ from pymc_dp.graph.additivity import (
     UnknownOperationError,
     per_record_forms,
 )
+from pymc_dp.graph.inner_graphs import is_foreign, operations
 from pymc_dp.types import Variable
 
 Rows = list[NDArray[Any]]
@@ -92,6 +93,8 @@ def _refuse_mixed(
 ) -> PerRecord | None:
     """Refuse a graph unless it has one slice for each record, or none of them."""
     try:
+        if not vouched:
+            _refuse_foreign([graph], [*axes, *fixed])
         form = per_record_forms(graph, axes, vouched, fixed).get(graph)
     except UnknownOperationError as error:
         if vouched:
@@ -108,6 +111,15 @@ def _refuse_mixed(
         reason = "they are added up, picked or put in another order"
         raise ValueError(_MIXED.format(names=names, reason=reason))
     return form
+
+
+def _refuse_foreign(graphs: Sequence[Variable], blockers: Collection[Variable]) -> None:
+    """Refuse operations of others, in disguise too: as part of a known one, or derived from it."""
+    for op in operations(graphs, blockers):
+        if is_foreign(op):
+            raise UnknownOperationError(
+                f"`{type(op).__name__}` is not one of PyTensor's or PyMC's operations"
+            )
 
 
 def uses_number_of_records(
@@ -132,7 +144,8 @@ def uses_number_of_records(
     places: set[Variable] = set()  # made of the order of records
     long: set[Variable] = set()  # as many entries, all alike
     for node in FunctionGraph(outputs=[logp], clone=False).toposort():
-        inputs = [var for i, var in enumerate(node.inputs) if not _is_length(node.op, i)]
+        own = _is_own_length(node, forms, numbers)
+        inputs = [var for i, var in enumerate(node.inputs) if not (_is_length(node.op, i) and own)]
         if isinstance(node.op, Shape) and node.inputs[0] in forms:
             lengths.add(node.outputs[0])
         elif isinstance(node.op, Shape_i):
@@ -145,7 +158,7 @@ def uses_number_of_records(
             numbers.update(node.outputs if _is_record_length(node, forms) else [])
         elif not (lengths | numbers).isdisjoint(inputs) or _counts(node, forms, n_records):
             numbers.update(node.outputs)
-        elif not places.isdisjoint(_written(node, inputs)) or (
+        elif not places.isdisjoint(_written(node, inputs, forms)) or (
             isinstance(node.op, ARange | Eye) and not numbers.isdisjoint(node.inputs)
         ):
             places.update(node.outputs)
@@ -169,18 +182,45 @@ def _counts(node: Any, forms: dict[Variable, Any], n_records: int) -> bool:
     return is_long and any(isinstance(op, Alloc | ARange | Eye) for op in made)
 
 
-def _written(node: Any, inputs: list[Variable]) -> list[Variable]:
-    """Leave out the index of one-hot rows, which is each record's own."""
-    return inputs[:2] if isinstance(node.op, AdvancedIncSubtensor) else inputs
+def _written(node: Any, inputs: list[Variable], forms: dict[Variable, Any]) -> list[Variable]:
+    """Leave out indices of rows that are each record's own."""
+    if isinstance(node.op, AdvancedIncSubtensor):  # one-hot rows
+        return inputs[:2]
+    own = isinstance(node.op, AdvancedSubtensor) and node.inputs[0] in forms
+    return inputs[:1] if own else inputs
 
 
 def _is_length(op: Any, place: int) -> bool:
     """Whether an operation's input is but the length of what it makes."""
     if isinstance(op, Alloc | Reshape | SpecifyShape | SplitDims):
         return place > 0
-    if isinstance(op, Shape | Shape_i | Subtensor | AdvancedSubtensor):
-        return isinstance(op, Shape | Shape_i) or place > 0
-    return isinstance(op, ARange | Eye)
+    return isinstance(op, Shape | Shape_i | ARange | Eye)
+
+
+def _is_own_length(node: Any, forms: dict[Variable, Any], numbers: set[Variable]) -> bool:
+    """Whether a number of records among an array's new lengths is that of its axis of records.
+
+    Elsewhere it decides how many entries of one record, or of no record, are where.
+    """
+    if not isinstance(node.op, Reshape | SplitDims) or numbers.isdisjoint(node.inputs[1:]):
+        return True
+    form, lengths = forms.get(node.outputs[0]), node.inputs[1].owner
+    if not isinstance(form, PerRecord) or lengths is None or not isinstance(lengths.op, MakeVector):
+        return False
+    before = node.op.axis if isinstance(node.op, SplitDims) else 0
+    return all(
+        length not in numbers or (before + place == form.axis and _is_plain(length))
+        for place, length in enumerate(lengths.inputs)
+    )
+
+
+def _is_plain(length: Variable) -> bool:
+    """Whether a number is a length as it is, perhaps of another type."""
+    while length.owner is not None and not isinstance(length.owner.op, Shape | Shape_i):
+        if isinstance(length.owner.op, Elemwise) and len(length.owner.inputs) > 1:
+            return False
+        length = length.owner.inputs[0]
+    return True
 
 
 def _is_record_length(node: Any, forms: dict[Variable, Any]) -> bool:

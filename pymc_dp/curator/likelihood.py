@@ -19,10 +19,12 @@ from pytensor.graph.traversal import ancestors
 from pymc_dp.curator.blocks import Rows, cut, filled_up, in_blocks, missing_rows
 from pymc_dp.curator.confidential import (
     count_records,
+    is_updated,
     leaf_value,
     lengths_of_records,
     record_arrays,
     refuse_other_data,
+    refuse_updates,
     shared_records,
 )
 from pymc_dp.curator.independence import (
@@ -33,7 +35,7 @@ from pymc_dp.curator.independence import (
 )
 from pymc_dp.curator.indices import IndexCheck, clamped
 from pymc_dp.graph.inner_graphs import refuse_hidden_records
-from pymc_dp.graph.rewrites import rebuilt, without_checks
+from pymc_dp.graph.rewrites import rebuilt, without_checks, written_out
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Variable, Vector
 
@@ -83,6 +85,7 @@ class RecordLikelihood:
         total = _per_record_logp(model)
         self._sources, self.axes = record_arrays(total, model, self.n_records, public_data)
         if confidential:
+            refuse_updates(total, model)
             refuse_other_data(total, model, self._sources, public_data)
             refuse_hidden_records(model, total, self.n_records)
         vouched = independent_records or not confidential
@@ -209,6 +212,8 @@ def is_public(variable: Variable, model: pm.Model) -> bool:
             return False
         if isinstance(leaf, Constant | SharedVariable) and np.size(leaf_value(leaf)) > 1:
             return False
+        if is_updated(leaf):
+            return False
     return True
 
 
@@ -244,7 +249,8 @@ def _per_record_logp(model: pm.Model) -> Variable:
                 "the first axis, such as pm.MvNormal with one row for each record."
             )
         total = total + logp.sum(axis=tuple(range(1, logp.type.ndim)))
-    return pt.cast(without_checks(total), "float64")
+    # derivatives are those of what is proven below, and not what a nested graph says they are
+    return pt.cast(written_out(without_checks(total)), "float64")
 
 
 def _any_length(source: Variable, axis: int) -> Variable:

@@ -47,14 +47,15 @@ def inner_constants(
     return [constant for op in operations(variables, blockers) for constant in _constants(op)]
 
 
+def is_foreign(op: Any) -> bool:
+    """Whether an operation is not one of PyTensor's or PyMC's, and may do anything."""
+    known = type(op).__module__.startswith(("pytensor.", "pymc."))
+    return isinstance(op, FromFunctionOp) or not known
+
+
 def may_hide_arrays(variable: Variable, blockers: Iterable[Variable]) -> bool:
     """Whether an operation above a variable holds arrays, or is not one of PyTensor's or PyMC's."""
-    return any(
-        isinstance(op, FromFunctionOp)
-        or not type(op).__module__.startswith(("pytensor.", "pymc."))
-        or _arrays(op)
-        for op in operations([variable], blockers)
-    )
+    return any(is_foreign(op) or _arrays(op) for op in operations([variable], blockers))
 
 
 def refuse_hidden_records(model: pm.Model, likelihood: Variable, n_records: int) -> None:

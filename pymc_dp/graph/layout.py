@@ -265,7 +265,8 @@ def numbers_of(model: pm.Model) -> set[Constant]:
                 found.add(number)
             else:
                 written.add(number)
-    return {var for var in found - written if _is_given(var)}
+    kept = {var.signature() for var in written}  # densities' graphs hold equal constants once
+    return {var for var in found if _is_given(var) and var.signature() not in kept}
 
 
 def _real_arguments(model: pm.Model) -> set[Any]:
@@ -282,7 +283,8 @@ def _real_arguments(model: pm.Model) -> set[Any]:
         arguments = node.op.dist_params(node) if drawn else []
         for var in node.inputs:
             (real if var in arguments else whole).add(var)
-    return {var for var in real - whole if isinstance(var, Constant)}
+    kept = {var.signature() for var in whole if isinstance(var, Constant)}
+    return {var for var in real if isinstance(var, Constant) and var.signature() not in kept}
 
 
 def _is_argument(node: Any, var: Any, number: Constant) -> bool:

@@ -270,6 +270,18 @@ def _delete(path):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
+def test_a_ledger_with_two_names_is_refused(tmp_path):
+    # locks and the log go by name: under two names two processes could claim everything each
+    one, other = tmp_path / "one", tmp_path / "other"
+    budget = pmdp.PrivacyBudget(1, 1e-6, ledger=one)
+    other.hardlink_to(one)
+    for make in (lambda: pmdp.PrivacyBudget(1, 1e-6, ledger=other), lambda: budget.unspent):
+        with pytest.raises(pmdp.PrivacyError, match="several names"):
+            make()
+    other.unlink()
+    assert budget.unspent == 1
+
+
 def test_a_deleted_ledger_does_not_start_afresh_under_its_name(tmp_path):
     path = tmp_path / "deleted.db"
     budget = pmdp.PrivacyBudget(1.0, 1e-6, path)

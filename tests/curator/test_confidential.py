@@ -221,12 +221,23 @@ def test_hyperparameters_may_be_arrays():
     assert likelihood_of(build).n_records == N
 
 
-def test_a_dimension_may_have_the_length_of_a_data_container():
+def test_a_dimension_may_have_the_length_of_public_data():
     def build():
         pm.Data("levels", [10.0, 20.0, 30.0, 40.0, 50.0], dims="level")
         outcome(pm.Normal("a", 0, 1, dims="level")[FLAG])
 
-    assert likelihood_of(build).n_records == N
+    assert likelihood_of(build, public_data=["levels"]).n_records == N
+    with pytest.raises(ValueError, match=r"public_data=\['levels'\]"):
+        likelihood_of(build)
+
+
+def test_the_length_of_other_arrays_is_not_told():
+    def build():
+        others = pm.Data("others", Y[Y > 0])  # how many there are is a count of records
+        outcome(pm.Normal("a", others.shape[0], 1))
+
+    with pytest.raises(ValueError, match=r"public_data=\['others'\]"):
+        likelihood_of(build)
 
 
 def test_names_of_public_data_must_exist():

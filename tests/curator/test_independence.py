@@ -5,14 +5,18 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.ifelse import ifelse
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.extra_ops import CumOp
 
 import pymc_dp as pmdp
 from pymc_dp.curator.independence import check_records_apart
 from pymc_dp.curator.likelihood import FlatSpace, RecordLikelihood
+from pymc_dp.curator.model import RecordModel
 
 rng = np.random.default_rng(0)
 N = 30
@@ -409,6 +413,22 @@ COUNTING = {
     "places": of(x_data, lambda x: x + pt.arange(x.shape[0]) / x.shape[0]),
     "sum of ones": of(x_data, lambda x: x / pt.ones(x.shape[0]).sum()),
     "last place": of(x_data, lambda x: x / pt.arange(x.shape[0]).max()),
+    "index": of(x_data, lambda x: x + pt.stack([1.0, -1.0])[pt.cast(x.shape[0] > 50, "int64")]),
+    "first entries": of(x_data, lambda x: x + pm.Normal("t", shape=40)[: x.shape[0]]),
+    "shares": of(x_data, lambda x: x + pt.special.softmax(pt.zeros(x.shape[0]), axis=0)),
+    "end of a slice": of(x_data, lambda x: x + pt.stack([1.0, -1.0])[: x.shape[0] - 29].sum()),
+    "length of what is no record's": of(
+        x_data,
+        lambda x: x + pm.Normal("t", shape=60).reshape((x.shape[0], 2), ndim=2)[0, 1],
+    ),
+    "length of another axis": of(
+        x_data,
+        lambda x: (
+            pt.stack([x] * 4 + [-x] * 2, axis=1)
+            .reshape((x.shape[0], pt.switch(x.shape[0] > 50, 2, 3), -1), ndim=3)[:, 0]
+            .sum(axis=1)
+        ),
+    ),
 }
 
 
@@ -417,6 +437,73 @@ def test_the_number_of_records_does_not_enter_as_a_number(name):
     # one record more or less would change all rows
     with pytest.raises(ValueError, match="changes with the number of records"):
         likelihood_of(COUNTING[name])
+
+
+class Seen(Op):
+    """A function of each record that remembers what it has seen of others."""
+
+    gufunc_signature = "(k)->()"
+
+    def make_node(self, x):
+        return Apply(self, [x], [pt.dscalar()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = inputs[0].sum()
+
+
+class Adding(CumOp):
+    """A known operation's heir."""
+
+
+DISGUISED = {
+    "part of another": of(lambda: pm.Data("X", X), lambda x: Blockwise(Seen())(x)),
+    "an heir": of(lambda: pm.Data("X", X), lambda x: Adding(1, "add")(x).sum(1)),
+}
+
+
+@pytest.mark.parametrize("name", DISGUISED)
+def test_operations_of_others_are_unknown_in_disguise_too(name):
+    with pytest.raises(ValueError, match=r"`(Seen|Adding)` is not one of .*independent_records"):
+        likelihood_of(DISGUISED[name])
+
+
+def test_derivatives_are_those_of_the_density_whatever_a_nested_graph_says():
+    def logp(value, mu):
+        v, center = pt.dvector("v"), pt.dscalar("center")
+
+        def pullback(inputs, outputs, gradients):
+            sign = pt.switch(pt.any(inputs[0] > 5), -1.0, 1.0)  # of all records
+            return [pt.zeros_like(inputs[0]), (100 * sign * gradients[0]).sum()]
+
+        density = OpFromGraph([v, center], [-0.5 * (v - center) ** 2], pullback=pullback)
+        return density(value, mu.ravel()[0])
+
+    with pm.Model() as model:
+        pm.CustomDist("y", pm.Normal("m"), logp=logp, observed=Y)
+    records = RecordModel(model)
+    records.gradients.prepare(np.eye(1))
+    gradients = np.hstack(list(records.gradients.jacobians(np.array([0.25]))))
+    np.testing.assert_allclose(gradients[0], Y - 0.25, rtol=1e-6)
+
+
+def updated():
+    number = pytensor.shared(1.0, name="number")
+    number.default_update = pt.as_tensor(Y).sum()
+    return number
+
+
+UPDATED = {
+    "likelihood": lambda: normal(m() * updated()),
+    "prior": lambda: normal(pm.Normal("b", updated(), 1)),
+    "deterministic": lambda: (normal(m()), pm.Deterministic("told", updated() * 1.0)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Setting default_update:DeprecationWarning")
+@pytest.mark.parametrize("name", UPDATED)
+def test_numbers_that_functions_change_are_refused(name):
+    with pytest.raises(ValueError, match="default_update"):
+        likelihood_of(UPDATED[name])
 
 
 def test_lengths_may_be_those_of_the_records():
@@ -469,10 +556,10 @@ def test_the_trial_leaves_the_data_as_it_is():
 # --- records' places in the order ----------------------------------------------------------------
 
 PLACES = {
+    "entry of a table": lambda x: pm.Normal("t", shape=99)[3 * pt.arange(x.shape[0])],
     "trend": lambda x: pt.arange(x.shape[0]) * 0.01,
     "last": lambda x: pt.arange(x.shape[0])[-1],
     "turned": lambda x: pt.cumsum(pt.ones(x.shape[0]))[::-1],
-    "shares": lambda x: pt.special.softmax(pt.zeros(x.shape[0]), axis=0),
     "product": lambda x: pt.ones(x.shape[0]) @ pt.ones(x.shape[0]),
 }
 NO_PLACES = {

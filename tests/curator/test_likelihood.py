@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as pmdp
@@ -194,10 +195,14 @@ def test_refused_by_name_with_what_to_write(build, message):
 
 
 def test_batches_need_a_likelihood_without_a_fixed_length():
+    settings = {"epsilon": 1, "delta": 1e-6, "clip_logp": 1, "step_size": 1, "batch_size": 5}
     with pm.Model():
         mixture()
+        assert pmdp.DPPenalty(**settings).likelihood.splits
+    with pm.Model():
+        pm.Normal("y", pt.full(N, pm.Normal("m")), 1, observed=Y)
         with pytest.raises(ValueError, match="leave batches out"):
-            pmdp.DPPenalty(epsilon=1, delta=1e-6, clip_logp=1, step_size=1, batch_size=5)
+            pmdp.DPPenalty(**settings)
 
 
 def test_public_variables_are_made_of_free_variables_and_single_numbers():

@@ -42,3 +42,16 @@ def test_models_that_differ_in_numbers_share_what_is_compiled():
     one, other = (step.blocks[0]._key() for step in steps)
     assert one is not None
     assert one == other
+
+
+def test_numbers_that_equal_a_length_stay():
+    # densities' graphs hold equal constants once: a prior's 3 is the 3 of three groups
+    with pm.Model() as model:
+        sd = pm.Gamma("sd", 3, 2.5)
+        x = pm.Normal("x", 0.5, sd, shape=8)
+        sums = pt.zeros(3)[np.arange(8) % 3].inc(pmdp.clamp(x, 0, 5))
+        pmdp.Privatized("sums", sums, pmdp.Laplace(scale=2), observed=[4.0, 5.0, 6.0])
+        step = pmdp.RecordGibbs()
+    assert 2.5 in {float(var.data) for var in numbers_of(model) if var.data.size == 1}
+    point, _ = step.step(model.initial_point())
+    assert np.isfinite(point["x"]).all()

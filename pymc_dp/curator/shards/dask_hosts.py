@@ -59,6 +59,7 @@ class DaskHosts:
         self._where: dict[int, str] = {}
         self._reports: list[Report] = []
         self._recipe: Recipe | None = None
+        self._broken = ""
         self._compiled: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def layout(self) -> tuple[Layout, ...]:
@@ -92,6 +93,7 @@ class DaskHosts:
         A sum enters once for each shard, by whichever worker answered. Nothing has been released
         before all have, so that a shard may be asked again.
         """
+        self._refuse_broken()
         deadline, left, total = self._deadline(), dict(own), None
         while left:
             asked = []
@@ -176,6 +178,12 @@ class DaskHosts:
         made = {}
         for number, future in futures.items():
             made[number] = self._result(future, number, deadline, wanted[number])
+            if self._reports and made[number] != self._reports[number]:
+                self._broken = (
+                    f"Partition {number} was lost with its worker, and cannot be made again as it "
+                    f"was ({made[number].refusal or 'other records'})."
+                )
+                self._refuse_broken()
             self._where[number] = wanted[number]
         for address in sorted(set(wanted.values()) - self._actors.keys()):
             actor = self._client.submit(
@@ -254,6 +262,11 @@ class DaskHosts:
             raise RuntimeError(f"A shard could not answer: {answer.message}. {_INSTEAD}")
         return answer
 
+    def _refuse_broken(self) -> None:
+        """Refuse to go on with other records than those that were counted, now and later."""
+        if self._broken:
+            raise RuntimeError(f"{self._broken} {_INSTEAD}")
+
     def _restore(self, lost: Iterable[int], deadline: float) -> None:
         """Make lost shards again, on workers that are left or new, with what they had compiled."""
         numbers = list(lost)
@@ -268,7 +281,7 @@ class DaskHosts:
                 continue
             wanted = {n: workers[i % len(workers)] for i, n in enumerate(numbers)}
             try:
-                made = self._install(wanted, deadline)
+                self._install(wanted, deadline)
             except _LostError:
                 gone = set(wanted.values()) - set(self._workers())
                 for address in gone:
@@ -278,12 +291,6 @@ class DaskHosts:
                 raise RuntimeError(
                     f"A worker died, and its shards with it. {error} {_INSTEAD}"
                 ) from None
-            for number, report in made.items():
-                if report != self._reports[number]:
-                    raise RuntimeError(
-                        f"Partition {number} was lost with its worker, and cannot be made again as "
-                        f"it was ({report.refusal or 'other records'}). {_INSTEAD}"
-                    )
             break
         for (question, *_), common in list(self._compiled.items()):
             self.ask(question, common, dict.fromkeys(numbers, ()))

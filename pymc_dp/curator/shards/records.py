@@ -227,6 +227,14 @@ def _checked(reports: Sequence[Report], expected: str) -> list[int]:
                 "means and the like are public and the same for all), or write example= with rows "
                 "like the records."
             )
+    first: dict[str, int] = {}
+    for number, report in enumerate(reports):
+        same = first.setdefault(report.digest, number)
+        if report.n_records and same != number:
+            raise ValueError(
+                f"Partitions {same} and {number} hold the same records, and each would count "
+                "twice: pass every record once."
+            )
     lengths = [report.n_records for report in reports]
     if not 2 <= sum(lengths) <= 2**30:
         raise ValueError(f"The number of records must be between 2 and 2**30, not {sum(lengths)}.")

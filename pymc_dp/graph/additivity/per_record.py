@@ -190,6 +190,8 @@ def _(op: Join, node: Node, forms: PerRecordForms, number: TensorVariable) -> Fo
 @form_of_node.register(Split)
 def _(op: Any, node: Node, forms: PerRecordForms, number: TensorVariable) -> Form:
     form = common_form(node, forms)
+    if node.inputs[0] not in forms or any(var in forms for var in node.inputs[1:]):
+        raise NotAdditiveError(f"{describe(node)} cuts at places that depend on records")
     ndim = node.inputs[0].type.ndim
     axes = range(ndim) if op.axis is None else [a % ndim for a in np.atleast_1d(op.axis)]
     if form.axis in axes:

@@ -315,3 +315,9 @@ def test_scores_leave_the_coordinates_of_gradients_alone(records):
             inverse_mass=np.diag([4.0, 0.25, 1.0]),
         )
     np.testing.assert_array_equal(shard.total(np.zeros(3), 1.0), before)
+
+
+def test_a_partition_counts_once():
+    with pytest.raises(ValueError, match="Partitions 0 and 2 hold the same records"):
+        pmdp.shard(logistic, [(X[:300], Y[:300]), (X[300:], Y[300:]), (X[:300], Y[:300])])
+    assert pmdp.shard(logistic, [(X, Y), (X[:0], Y[:0]), (X[:0], Y[:0])]).n_records == N
