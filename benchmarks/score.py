@@ -1,6 +1,6 @@
 """Look once: how wide and how right posteriors from one noised score are.
 
-    python -m benchmarks.score PART [FOLDER]
+    python -m benchmarks.score PART [FOLDER [PROBLEM ...]]
 
 PART is one of
 
@@ -57,11 +57,11 @@ def latent(name, covariance, n):
     return model
 
 
-def published(folder):
+def published(folder=None, *names):
     from benchmarks.raisa2021 import Experiment, N
 
     rows = []
-    for name in ("gauss", "banana"):
+    for name in names or ("gauss", "banana"):
         experiment = Experiment(name, folder)
         kept = None if folder is None else np.load(f"{folder}/dphmc_problem_{name}.npz")
         covariance = None
@@ -231,5 +231,5 @@ def main(quick=False):
 
 
 if __name__ == "__main__":
-    for row in PARTS[sys.argv[1]](*sys.argv[2:3] or [None]):
+    for row in PARTS[sys.argv[1]](*sys.argv[2:] or [None]):
         print(row)
