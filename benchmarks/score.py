@@ -27,6 +27,7 @@ from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.score.totals import ConfidentialScores
 
 DELTA = 1e-6
+EPSILONS = {"gauss": (1.0, 4.0, 8.0, 15.0), "banana": (4.0, 8.0, 15.0)}
 
 
 def seeded(seed):
@@ -68,7 +69,7 @@ def published(folder=None, *names):
         if name == "gauss":
             covariance = kept["Sigma"] if kept is not None else N * np.cov(experiment.reference.T)
         at = experiment.centre
-        for epsilon in (1.0, 4.0, 8.0, 15.0):
+        for epsilon in EPSILONS[name]:
             found, seconds = [], []
             for repeat in range(3):
                 seeded(repeat)
@@ -100,6 +101,7 @@ def published(folder=None, *names):
                 parts = [tree.posterior[key].values.reshape(8000, -1)[::8] for key in at]
                 draws = np.concatenate(parts, axis=1)
                 found.append(pmdp.mmd(draws, experiment.reference))
+                print(name, epsilon, repeat, found[-1], flush=True)
                 seconds.append(time.process_time() - start)
             rows.append(
                 {

@@ -80,8 +80,7 @@ def test_densities_and_derivatives_are_those_of_their_own_parameters(model):
 def test_moments_of_a_normal_law_by_expansion(model):
     """Against their formulas, up to two posterior standard deviations away.
 
-    In standard deviations of the sums, of which about .02 are allowed for simulation each in mean
-    and curvature; seen: see the assertion.
+    In standard deviations of the sums; simulated records are drawn from fixed seeds.
     """
     [block] = record_blocks(model, [model["x"], model["y"]])
     simulated = SimulatedRecords(model, block)
