@@ -1,6 +1,6 @@
 """Look once: how wide and how right posteriors from one noised score are.
 
-    python -m benchmarks.score PART [FOLDER]
+    python -m benchmarks.score PART [FOLDER [PROBLEM ...]]
 
 PART is one of
 
@@ -27,6 +27,7 @@ from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.score.totals import ConfidentialScores
 
 DELTA = 1e-6
+EPSILONS = {"gauss": (1.0, 4.0, 8.0, 15.0), "banana": (4.0, 8.0, 15.0)}
 
 
 def seeded(seed):
@@ -57,18 +58,18 @@ def latent(name, covariance, n):
     return model
 
 
-def published(folder):
+def published(folder=None, *names):
     from benchmarks.raisa2021 import Experiment, N
 
     rows = []
-    for name in ("gauss", "banana"):
+    for name in names or ("gauss", "banana"):
         experiment = Experiment(name, folder)
         kept = None if folder is None else np.load(f"{folder}/dphmc_problem_{name}.npz")
         covariance = None
         if name == "gauss":
             covariance = kept["Sigma"] if kept is not None else N * np.cov(experiment.reference.T)
         at = experiment.centre
-        for epsilon in (1.0, 4.0, 8.0, 15.0):
+        for epsilon in EPSILONS[name]:
             found, seconds = [], []
             for repeat in range(3):
                 seeded(repeat)
@@ -100,6 +101,7 @@ def published(folder):
                 parts = [tree.posterior[key].values.reshape(8000, -1)[::8] for key in at]
                 draws = np.concatenate(parts, axis=1)
                 found.append(pmdp.mmd(draws, experiment.reference))
+                print(name, epsilon, repeat, found[-1], flush=True)
                 seconds.append(time.process_time() - start)
             rows.append(
                 {
@@ -231,5 +233,5 @@ def main(quick=False):
 
 
 if __name__ == "__main__":
-    for row in PARTS[sys.argv[1]](*sys.argv[2:3] or [None]):
+    for row in PARTS[sys.argv[1]](*sys.argv[2:] or [None]):
         print(row)

@@ -17,7 +17,8 @@ and was held by them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,15 +31,15 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.type import TensorType
 
+from pymc_dp.analyst.marginal.normal.curvature import Bend, columns_of
+from pymc_dp.analyst.marginal.normal.densities import Density, log_density
 from pymc_dp.analyst.records import RecordBlock, batch_ndim, length_of
-from pymc_dp.analyst.score.bounding import scores
 from pymc_dp.analyst.score.graph import constrained
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.intervals import ONCE
-from pymc_dp.graph.rewrites import rebuilt, without_checks
+from pymc_dp.graph.rewrites import rebuilt
 from pymc_dp.graph.support import small_support
 from pymc_dp.graph.vector import VectorLayout
 from pymc_dp.types import Matrix, Variable, Vector
@@ -48,8 +49,8 @@ __all__ = ["Expansion", "SimulatedRecords", "parameter_layout", "why_not_simulat
 _ROWS = 20_000  # simulated at a time
 _COMPILED = 20  # rounds of simulation from which on what records add is compiled
 _REACH = 0.5  # of second derivatives, in standard deviations that a single record has
-_BENT = 60_000  # records that second derivatives are taken of
-_STEP = 1e-3  # of an unconstrained parameter, for second derivatives
+_BENT = 60_000  # records that second derivatives are taken of, at the most
+_PIECE = 5000  # of these at a time
 
 
 class Expansion(NamedTuple):
@@ -129,19 +130,16 @@ class SimulatedRecords:
         theta = pt.dvector("theta")
         swap = constrained(model, self.layout, theta)
         slots = {rv: rv.type.clone(shape=(None, *rv.type.shape[1:]))() for rv in block.records}
-        density: Any = sum(_density(rv, slots, swap) for rv in block.records)
+        densities = [log_density(rv, slots, swap) for rv in block.records]
         added = [
             rebuilt(each, slots).reshape((slots[last].shape[0], -1)) for each in block.contributions
         ]
         #: with public values, such as covariates, every record is its own kind
-        self.public = any(_has_rows(leaf, self.n) for leaf in ancestors([density, *added]))
+        self.public = any(_has_rows(leaf, self.n) for leaf in ancestors([*densities, *added]))
         self.rows = self.n if self.public else _ROWS
         self._draw = self._compiled_draw(theta, swap)
         inputs = [slots[rv] for rv in block.records]
-        slopes = scores(density, theta, pt.eye(self.layout.size))
-        self._density = pytensor.function(
-            [theta, *inputs], [density, slopes], mode="NUMBA", on_unused_input="ignore"
-        )
+        self._densities = [Density(rv, slots, model, self.layout) for rv in block.records]
         parts = pt.concatenate(added, axis=1).astype("float64")
         #: constants of what a record adds, such as a score's place, by what stands for them
         self.constants = _constants(parts)
@@ -179,12 +177,15 @@ class SimulatedRecords:
         """Draw records; one entry for every value of the variable that is summed over."""
         drawn = self._draw(centre)
         values = [None] if self._support is None else list(self._support)
-        found = []
+        shared, found = None, []
         for value in values:
             last = [] if value is None else [np.full(self.rows, value)]
             rows = [*drawn, *last]
-            density, slopes = self._density(centre, *rows)
-            slopes = np.broadcast_to(slopes, (centre.size, self.rows))
+            if shared is None:  # does not depend on the variable that is summed over
+                shared = [each(centre, rows) for each in self._densities[: len(drawn)]]
+            terms = [*shared, *(each(centre, rows) for each in self._densities[len(drawn) :])]
+            density: Any = sum(term[0] for term in terms)
+            slopes: Any = sum(term[1] for term in terms)
             found.append(_Rows(rows, density, slopes, self._added(*rows), density))
         if self._support is None:
             return [rows._replace(weight=np.ones(self.rows)) for rows in found]
@@ -206,8 +207,9 @@ class SimulatedRecords:
         rows = self.draw(centre)
         first = self._moments(rows, self._mean_of(self.draw(centre)))
         controls = np.linalg.lstsq(first.information, first.slope.T, rcond=1e-10)[0]
-        reach = self._reach(first, noise)
-        means, squares, moments, curvatures = [], [], [first], []
+        total = self.n * first.covariance + noise
+        bend = Bend(self._reach(first, total), np.sqrt(np.diag(total)) / self.n)
+        means, squares, moments = [], [], [first]
         if many > _COMPILED:  # otherwise not worth it
             self.compile()
         for i in range(1 if self.exact else many):
@@ -215,7 +217,7 @@ class SimulatedRecords:
                 before, rows = self._mean_of(rows), self.draw(centre)
                 moments.append(self._moments(rows, before))
             if i * self.rows < _BENT:
-                curvatures.append(self._curvature(centre, rows, reach))
+                self._add_curvatures(bend, centre, rows)
             left: Any = sum(
                 each.weight[:, None] * (each.added - each.slopes.T @ controls) for each in rows
             )
@@ -224,10 +226,8 @@ class SimulatedRecords:
         slope = np.mean([each.slope for each in moments], axis=0)
         covariance = np.mean([each.covariance for each in moments], axis=0)
         spread = np.sqrt(np.mean(squares, axis=0) / (self.rows * len(means)))
-        scale = np.sqrt(np.maximum(np.diag(covariance), 1e-300) / self.n)
-        error = 0.0 if self.exact else float(np.max(spread / scale))
-        mean, curvature = np.mean(means, axis=0), np.mean(curvatures, axis=0)
-        return Expansion(centre, mean, slope, curvature, covariance, error)
+        error = 0.0 if self.exact else float(np.max(spread / bend.scale))
+        return Expansion(centre, np.mean(means, axis=0), slope, bend.mean, covariance, error)
 
     @staticmethod
     def _mean_of(rows: list[_Rows]) -> Any:
@@ -251,14 +251,22 @@ class SimulatedRecords:
             covariance = (within + (mean - again).T @ (mean - again) / 2) / self.rows
         return _Moments(slope / self.rows, covariance, information / self.rows)
 
-    def _reach(self, moments: _Moments, noise: Matrix | float) -> Matrix:
+    def _reach(self, moments: _Moments, total: Matrix) -> Matrix:
         """Tell how far the posterior reaches, roughly: its covariance without the prior."""
-        spread = self.n * moments.covariance + noise
-        told = self.n**2 * moments.slope.T @ np.linalg.pinv(spread) @ moments.slope
+        told = self.n**2 * moments.slope.T @ np.linalg.pinv(total) @ moments.slope
         values, vectors = np.linalg.eigh(told)
         # directions of which nothing is learnt reach as far as a record tells
         least = np.diag(moments.information).max()
         return (vectors / np.maximum(values, max(least, 1e-300))) @ vectors.T
+
+    def _add_curvatures(self, bend: Bend, centre: Vector, rows: list[_Rows]) -> None:
+        """Add second derivatives of the mean, of some records after others until they do."""
+        length = self.rows if self.public else _PIECE
+        for start in range(0, self.rows, length):
+            if bend.is_known:
+                return
+            where = slice(start, start + length)
+            bend.add(self._curvature(centre, [each.cut(where) for each in rows], bend.reach))
 
     def _curvature(self, centre: Vector, rows: list[_Rows], reach: Matrix) -> NDArray[np.float64]:
         """Second derivatives of the mean, by differences of first ones.
@@ -268,26 +276,21 @@ class SimulatedRecords:
         single one makes the curvature: these are divided by one plus what it tells, in units of
         the release's information.
         """
-        d, p = rows[0].added.shape[1], centre.size
+        d, p, number = rows[0].added.shape[1], centre.size, len(rows[0].weight)
         curvature = np.zeros((d, p, p))
+        drawn, last = self._densities[: len(self._drawn)], self._densities[len(self._drawn) :]
+        shared = columns_of(drawn, centre, rows[0].values)
         for each in rows:
-            told = np.zeros(self.rows)
-            for j in range(p):
-                (_, up), (_, down) = self._beside(centre, j, each)
-                told -= reach[j] @ (up - down) / (2 * _STEP)
+            own = columns_of(last, centre, each.values)
+            told = np.zeros(number)
+            for j, where, values in chain(shared(), own()):
+                told -= reach[j, where] @ values
             held = (each.weight / (1 + np.maximum(told, 0.0)))[:, None] * each.added
-            for j in range(p):
-                (more, up), (less, down) = self._beside(centre, j, each)
-                curvature[:, :, j] += held.T @ (more * up - less * down).T / (2 * _STEP)
-        return 0.5 * (curvature + curvature.transpose(0, 2, 1)) / self.rows
-
-    def _beside(self, centre: Vector, j: int, rows: _Rows) -> Iterator[tuple[Vector, Matrix]]:
-        """Density over that at the centre, and its slopes, a step up and down a parameter."""
-        for step in (_STEP, -_STEP):
-            moved = centre + step * (np.arange(centre.size) == j)
-            density, slopes = self._density(moved, *rows.values)
-            slopes = np.broadcast_to(slopes, (centre.size, self.rows))
-            yield np.exp(density - rows.density), slopes
+            for k in range(d):
+                curvature[k] += (each.slopes * held[:, k]) @ each.slopes.T
+            for j, where, values in chain(shared(), own()):
+                curvature[:, where, j] += (values @ held).T
+        return 0.5 * (curvature + curvature.transpose(0, 2, 1)) / number
 
 
 class _Moments(NamedTuple):
@@ -307,6 +310,12 @@ class _Rows(NamedTuple):
     added: Matrix
     weight: Vector
 
+    def cut(self, where: slice) -> _Rows:
+        """Take some of the records."""
+        values = [each[where] for each in self.values]
+        by_record = (each[where] for each in (self.added, self.weight))
+        return _Rows(values, self.density[where], self.slopes[:, where], *by_record)
+
 
 def why_not_simulated(model: pm.Model, block: RecordBlock) -> str | None:
     """Say why records of a block cannot be simulated here; None where they can."""
@@ -320,17 +329,6 @@ def why_not_simulated(model: pm.Model, block: RecordBlock) -> str | None:
         if rv not in block.records:
             return f"what a record adds depends on {rv.name!r}."
     return None
-
-
-def _density(
-    rv: Variable, slots: dict[Variable, Variable], swap: dict[Variable, Variable]
-) -> Variable:
-    """Log-density of a record variable's rows."""
-    op = rv.owner.op
-    given = [rebuilt(each, swap | slots) for each in op.dist_params(rv.owner)]
-    law = op.make_node(random_generator_type(), None, *given).outputs[1]
-    logp = without_checks(pm.logp(law, slots[rv], warn_rvs=False))
-    return logp.sum(axis=tuple(range(1, logp.type.ndim)))
 
 
 def _constants(graph: Variable) -> dict[Variable, SharedVariable]:
