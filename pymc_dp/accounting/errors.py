@@ -19,8 +19,8 @@ class PrivacyError(RuntimeError):
 class ConfidentialDataWarning(UserWarning):
     """A result still carries confidential data and must not be published as it is.
 
-    ``pmdp.sample`` leaves the data out by itself; ``pm.sample`` keeps it, and gives this warning with
-    a curator's step. :func:`~pymc_dp.redact` takes it out.
+    ``pmdp.sample`` leaves the data out by itself; ``pm.sample`` keeps it, and gives this warning
+    with a curator's step. :func:`~pymc_dp.redact` takes it out.
 
     Examples
     --------
