@@ -13,6 +13,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 SITE = Path(__file__).parent.parent / "docs" / "_build" / "html"
+#: sources, whose links back to the reference have the module of Sphinx's choice, and themes
+NO_PAGES = {"_modules", "_static"}
 
 
 class Page(HTMLParser):
@@ -58,7 +60,7 @@ def broken(path: Path, link: str) -> bool:
 def main() -> int:
     """Print what leads nowhere."""
     site = Path(sys.argv[1] if len(sys.argv) > 1 else SITE).resolve()
-    pages = sorted(p for p in site.rglob("*.html") if "_static" not in p.relative_to(site).parts)
+    pages = sorted(p for p in site.rglob("*.html") if p.relative_to(site).parts[0] not in NO_PAGES)
     links = [(path, link) for path in pages for link in sorted(read(path).links)]
     wrong = [f"{path.relative_to(site)}: {link}" for path, link in links if broken(path, link)]
     print("\n".join(wrong) or f"{len(pages)} pages, {len(links)} links: all here lead on")
