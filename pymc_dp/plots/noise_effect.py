@@ -95,9 +95,8 @@ def _window(trees: dict[str, DataTree]) -> Dataset:
 
     first, last = ends(list(trees))
     low, high = ends([label for label in trees if label != "prior"])
-    beside = (high - low) / 2
-    low, high = np.maximum(low - beside, first), np.minimum(high + beside, last)
-    return concat([low, high], dim="end")
+    low, high = low - (high - low) / 2, high + (high - low) / 2
+    return concat([low.where(low > first, first), high.where(high < last, last)], dim="end")
 
 
 def _cut(da: DataArray, target: Any, **kwargs: Any) -> None:
