@@ -90,6 +90,7 @@ $(DOCS_READY): pyproject.toml tools/find_python.sh
 docs: $(DOCS_READY)
 	rm -rf docs/reference
 	$(SPHINX) -b html docs docs/_build/html
+	$(DOCS_VENV)/bin/python tools/check_links.py
 
 docs-links: $(DOCS_READY)
 	$(SPHINX) -b linkcheck docs docs/_build/links

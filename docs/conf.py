@@ -37,7 +37,7 @@ for path in sorted((ROOT / "pymc_dp").rglob("*.py")):
     code.update(path.read_bytes())
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(DOCS / "_build" / ".jupyter_cache" / code.hexdigest()[:16])
-nb_execution_timeout = 900
+nb_execution_timeout = 1800
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True

@@ -41,17 +41,28 @@ def test_every_page_is_in_a_table_of_contents():
     assert reached == {n for n in PAGES if not n.startswith("benchmarks/")} | {"benchmarks/index"}
 
 
-def test_every_public_name_is_in_the_reference():
-    blocks = re.findall(r"```\{eval-rst\}\n(.*?)```", PAGES["api"].read_text(), flags=re.S)
-    listed = set(re.findall(r"^   ([\w.]+)$", "\n".join(blocks), flags=re.M))
+def public_names():
+    """Every public name with its value, those of modules included."""
     for name in [*pmdp.__all__, "plots"]:
         value = plots if name == "plots" else getattr(pmdp, name)
         if isinstance(value, ModuleType):
-            inside = {f"{name}.{part}" for part in getattr(value, "__all__", ())}
-            inside = {part for part in inside if part.partition(".")[2] not in pmdp.__all__}
-            assert inside <= listed, f"{inside - listed} of pymc_dp.{name}"
+            for part in getattr(value, "__all__", ()):
+                if part not in pmdp.__all__:
+                    yield f"{name}.{part}", getattr(value, part)
         else:
-            assert name in listed, f"{name}: give it a line in docs/api.md"
+            yield name, value
+
+
+def test_every_public_name_has_an_example():
+    without = [name for name, value in public_names() if ">>> " not in (value.__doc__ or "")]
+    assert not without
+
+
+def test_every_public_name_is_in_the_reference():
+    blocks = re.findall(r"```\{eval-rst\}\n(.*?)```", PAGES["api"].read_text(), flags=re.S)
+    listed = set(re.findall(r"^   ([\w.]+)$", "\n".join(blocks), flags=re.M))
+    missing = {name for name, _ in public_names()} - listed
+    assert not missing, "give them lines in docs/api.md"
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

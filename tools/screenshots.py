@@ -1,6 +1,6 @@
 """Screenshots of the built site, at desktop and phone width, light and dark; broken layout.
 
-    .venv-docs/bin/python tools/screenshots.py [page ...] [--out folder]
+    .venv-docs/bin/python tools/screenshots.py [page ...] [--site folder] [--out folder]
 
 Needs `make docs`, Chromium (/usr/bin/chromium, or CHROMIUM) and the extra `screenshots`. Pages are
 names such as ``index`` or ``gallery/first_posterior``; without any, all pages but the reference's
@@ -59,15 +59,17 @@ def main() -> int:
     """Serve the site on this machine, and take what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pages", nargs="*")
+    parser.add_argument("--site", type=Path, default=SITE)
     parser.add_argument("--out", type=Path, default=SITE.parent / "screenshots")
     options = parser.parse_args()
+    found = (path.relative_to(options.site) for path in options.site.rglob("*.html"))
     pages = options.pages or sorted(
-        str(path.relative_to(SITE).with_suffix(""))
-        for path in SITE.rglob("*.html")
-        if path.relative_to(SITE).parts[0] not in {"reference", "_modules", "_static"}
+        str(path.with_suffix(""))
+        for path in found
+        if path.parts[0] not in {"reference", "_modules", "_static"}
     )
     options.out.mkdir(parents=True, exist_ok=True)
-    handler = functools.partial(Quiet, directory=str(SITE))
+    handler = functools.partial(Quiet, directory=str(options.site))
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"

@@ -77,6 +77,18 @@ class RegressionRelease:
         Noisy number of records outside of the bounds, and the noise's standard deviation.
     smallest_eigenvalue : float or None
         Noisy lower bound of the smallest eigenvalue of X'X, for :func:`adassp`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_dp as pmdp
+    >>> from pymc_dp.regression import NormBounds, RegressionRelease
+    >>> X, y = np.random.default_rng(1).normal(0, 0.3, size=(2, 500))  # confidential
+    >>> bounds = NormBounds(x_norm=1, y_bound=1)
+    >>> sent = pmdp.regression_release(X[:, None], y, bounds, epsilon=1, delta=1e-6).to_json()
+    >>> received = RegressionRelease.from_json(sent)
+    >>> received.n, received.epsilon, len(received.released)
+    (500, 1.0, 2)
     """
 
     released: list[float]

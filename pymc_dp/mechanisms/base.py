@@ -27,7 +27,16 @@ __all__ = ["Guarantee", "Mechanism", "PrivacyWarning"]
 
 
 class PrivacyWarning(UserWarning):
-    """Something weakens a privacy guarantee in practice."""
+    """Something weakens a privacy guarantee in practice.
+
+    Examples
+    --------
+    A job that publishes should stop there:
+
+    >>> import warnings
+    >>> import pymc_dp as pmdp
+    >>> warnings.simplefilter("error", pmdp.PrivacyWarning)
+    """
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,17 @@ class Guarantee:
         Zero-concentrated differential privacy (Bun & Steinke 2016).
     gaussian : bool
         Whether the noise is Gaussian, whose epsilon at a delta is known exactly.
+
+    Examples
+    --------
+    >>> import pymc_dp as pmdp
+    >>> print(pmdp.Laplace(scale=20).guarantee(sensitivity=10))
+    epsilon 0.5
+    >>> guarantee = pmdp.Gaussian(sigma=5).guarantee(sensitivity=1)
+    >>> print(guarantee)
+    rho 0.02 (zCDP)
+    >>> round(guarantee.epsilon_at(delta=1e-6), 2)
+    0.83
     """
 
     epsilon: float | None
@@ -72,6 +92,16 @@ class Mechanism(ABC):
     Noise added to each component is an :class:`~pymc_dp.mechanisms.additive.AdditiveNoise`; this is
     what all mechanisms share. A new one is one module: subclass, give the abstract members,
     export it from :mod:`pymc_dp.mechanisms`.
+
+    Examples
+    --------
+    >>> import pymc_dp as pmdp
+    >>> noise = pmdp.DiscreteLaplace(epsilon=0.5, sensitivity=1)
+    >>> print(noise.guarantee())
+    epsilon 0.5
+    >>> released = noise.release(412)  # real noise, for whoever holds the data
+    >>> float(noise.logp(410, 412).eval()) > float(noise.logp(380, 412).eval())
+    True
     """
 
     #: type of the released value

@@ -80,7 +80,7 @@ _discrete_gaussian_rv = DiscreteGaussianRV()
 
 
 class DiscreteGaussian(GaussianCalibration, IntegerNoise, PostProcessing):
-    r"""Released = statistic + k, P(k) proportional to :math:`\exp(-k^2 / 2\sigma^2)`.
+    r"""Released = statistic + k, P(k) proportional to ``exp(-k^2 / (2 sigma^2))``.
 
     With l2 sensitivity :math:`\Delta_2` it satisfies :math:`\rho`-zCDP with
     :math:`\rho = \Delta_2^2 / 2\sigma^2` (Canonne, Kamath & Steinke 2020, Theorem 4), the guarantee

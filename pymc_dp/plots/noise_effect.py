@@ -7,7 +7,7 @@ from typing import Any
 
 import arviz_plots as azp
 import numpy as np
-from xarray import Dataset, DataTree
+from xarray import DataArray, Dataset, DataTree, concat
 
 from pymc_dp.plots.layout import with_size
 
@@ -24,6 +24,8 @@ def plot_noise_effect(
     **kwargs: Any,
 ) -> azp.PlotCollection:
     """Compare a posterior that has the noise in its model with one that ignores it, and the prior.
+
+    The picture is as wide as the posteriors ask for; a prior that is much wider is cut off.
 
     Parameters
     ----------
@@ -77,9 +79,31 @@ def plot_noise_effect(
     sizes = aware["posterior"].dataset[names]
     kwargs = with_size(kwargs, sizes, "chain", "draw")
     picture = azp.plot_dist(trees, backend=backend, visuals=visuals, **kwargs)
+    if prior is not None:
+        picture.map(_cut, data=_window(trees), ignore_aes="all", store_artist=False)
     if len(trees) > 1 and backend != "none":
         picture.add_legend("model")
     return picture
+
+
+def _window(trees: dict[str, DataTree]) -> Dataset:
+    """Where the posteriors are, and as much again, as far as there are draws."""
+
+    def ends(labels: list[str]) -> tuple[Dataset, Dataset]:
+        data = concat([trees[label]["posterior"].dataset for label in labels], dim="model")
+        return data.min(("model", "chain", "draw")), data.max(("model", "chain", "draw"))
+
+    first, last = ends(list(trees))
+    low, high = ends([label for label in trees if label != "prior"])
+    low, high = low - (high - low) / 2, high + (high - low) / 2
+    return concat([low.where(low > first, first), high.where(high < last, last)], dim="end")
+
+
+def _cut(da: DataArray, target: Any, **kwargs: Any) -> None:
+    """Show the part of a plot between two ends."""
+    low, high = da.values.tolist()
+    if low < high:
+        azp.visuals.set_xlim(da, target, limits=(low, high), **kwargs)
 
 
 def _of_equal_length(draws: dict[str, Dataset]) -> dict[str, DataTree]:

@@ -127,3 +127,17 @@ def test_html_for_notebooks():
     assert "epsilon 1" in pmdp.Laplace(epsilon=1, sensitivity=10)._repr_html_()
     assert "epsilon" not in pmdp.Gaussian(sigma=2)._repr_html_()
     assert "<lambda>" not in pmdp.CustomMechanism(logp=lambda r, s: -((r - s) ** 2))._repr_html_()
+
+
+def test_a_wide_prior_is_cut_off_and_a_narrow_one_is_not():
+    aware = posterior(mu=RNG.normal(size=(2, 200)), tau=RNG.normal(size=(2, 200, 2)))
+    prior = {"mu": RNG.normal(0, 50, size=(1, 400)), "tau": RNG.normal(0, 0.1, size=(1, 400, 2))}
+    plots.plot_noise_effect(aware, prior=from_dict({"prior": prior}), backend="matplotlib")
+    figure = plt.gcf()
+    widths = [np.ptp(axes.get_xlim()) for axes in figure.axes if axes.lines]
+    seen = np.ptp(aware["posterior"]["mu"].values)
+    assert 1 < widths[0] / seen <= 2.001
+    assert len(widths) == 3
+    for width, k in zip(widths[1:], range(2), strict=True):
+        assert width == pytest.approx(np.ptp(aware["posterior"]["tau"].values[..., k]))
+    plt.close(figure)

@@ -80,7 +80,17 @@ class NormalInverseGamma:
 
 @dataclass(frozen=True)
 class NormalInverseWishart:
-    """cov ~ InverseWishart(df, scale) and mean given cov ~ N(mean, cov / weight)."""
+    """cov ~ InverseWishart(df, scale) and mean given cov ~ N(mean, cov / weight).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_dp.regression import NormalInverseWishart
+    >>> prior = NormalInverseWishart(np.zeros(2), 1, np.eye(2), 4)
+    >>> after = prior.updated(9, np.array([9.0, 0.0]), np.array([[12.0, 1.0], [1.0, 8.0]]))
+    >>> after.mean, after.df
+    (array([0.9, 0. ]), 13)
+    """
 
     mean: Array
     weight: float

@@ -96,6 +96,18 @@ class FixedMoments:
         :class:`StatisticsLayout`.
     intercept : bool
         Whether the last feature is the constant 1.
+
+    Examples
+    --------
+    One covariate that is 0 or 1 with equal chances: what varies of x x' is x^2 and x.
+
+    >>> from pymc_dp.regression import FixedMoments
+    >>> moments = FixedMoments(
+    ...     second=[[0.5, 0.5], [0.5, 1.0]],
+    ...     covariance=[[0.25, 0.25], [0.25, 0.25]],
+    ... )
+    >>> moments.n_covariates
+    1
     """
 
     second: Array
