@@ -19,6 +19,7 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedIncSubtensor
 from pytensor.tensor.type import TensorType
@@ -231,7 +232,7 @@ def refuse_arrays_beside(what: str, graph: Variable, records: Sequence[Variable]
     compared with, are taken for public.
     """
     for leaf in ancestors([graph], set(records)):
-        if is_updated(leaf) or not isinstance(leaf.type, TensorType):
+        if is_updated(leaf) or isinstance(leaf.type, RandomType):
             raise ValueError(
                 f"{what} draws random numbers, or uses one that changes as it is used, and so what "
                 "is computed of a record may depend on others: write a function of each record."
