@@ -16,6 +16,7 @@ COLOURS = {
     "DPPenalty": "tab:orange",
     "one component": "tab:brown",
     "guided": "tab:pink",
+    "score release": "black",
 }
 
 
