@@ -1,5 +1,6 @@
 """Clipped log-ratios that are linear in what is known of a record from the beginning."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -187,12 +188,12 @@ class LinearRatios:
         if before is None or after is None:
             return None
         factors = after - before
-        return linear_total(self._of_records(), factors[1:], float(factors[0]), bound)
+        return linear_total(self._of_records(), factors[1:], factors.item(0), bound)
 
     def _of(self, theta: Vector) -> Vector | None:
         """Factors of the parameters, in an even number after the constant."""
         natural = self._natural(theta)
-        if not (abs(float(natural[0])) <= _MOST_CONSTANT and np.isfinite(natural).all()):
+        if not (abs(natural.item(0)) <= _MOST_CONSTANT and natural.dot(natural) < math.inf):
             return None
         return natural if natural.size % 2 else np.append(natural, 0.0)
 
