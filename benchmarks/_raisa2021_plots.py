@@ -16,6 +16,7 @@ COLOURS = {
     "DPPenalty": "tab:orange",
     "one component": "tab:brown",
     "guided": "tab:pink",
+    "score release": "black",
 }
 
 
@@ -67,6 +68,7 @@ def plot_posteriors(samples, reference, path, epsilon=15):
                 draw[:, k], bins, density=True, histtype="step", color=COLOURS[method]
             )
             column[k + 1].set(xlabel=f"theta_{k + 1}", yticks=[])
+            column[k + 1].locator_params(axis="x", nbins=5)
     figure.tight_layout()
     figure.savefig(path, dpi=80)
     plt.close(figure)

@@ -7,19 +7,25 @@ With a folder that holds the published problems (``dphmc_problem_gauss.npz``,
 ``dphmc_problem_banana.npz``: data, start points, reference draws) as argument those are used,
 otherwise problems of the same kind from ``pymc_dp.datasets``.
 
-    python -m benchmarks.raisa2021 [FOLDER [MODEL ...]]
+    python -m benchmarks.raisa2021 [FOLDER [MODEL ...]] [--again METHOD ...]
+
+Cells of the table that are done are kept in ``benchmarks/results/raisa2021``; those of each METHOD
+are run again.
 """
 
 import json
 import sys
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 import pymc_dp as pmdp
 from benchmarks._raisa2021_plots import plot_clipping, plot_comparison, plot_posteriors
+from pymc_dp.accounting import noise
 from pymc_dp.graph.vector import FlatSpace
 
 N, DELTA, CHAINS, TWINS = 100_000, 1e-6, 4, 4
@@ -37,7 +43,9 @@ PUBLISHED = {
     ("banana", "DPSGLD"): (0.377, 0.303, np.nan),
     ("banana", "DPSGNHT"): (0.302, 0.280, np.nan),
 }
+ONE_LOOK = "score release"
 METHODS = {
+    ONE_LOOK: "",
     "DPSGNHT": "DPSGNHT",
     "DPSGLD": "DPSGLD",
     "DPHMC": "DPHMC",
@@ -67,12 +75,13 @@ class Experiment:
             self.reference = kept["reference_posterior_sample"]
             if name == "gauss":
                 build = _gaussian_model(kept["Sigma"])
-        self.name, self.model = name, build(data)
+        self.name, self.published, self.model = name, folder is not None, build(data)
         covariance = np.diag([2000.0, 2500.0])
         middle = np.array([centre[0], centre[1] + 20 * centre[0] ** 2])
         if name == "gauss":
             covariance = kept["Sigma"] if folder is not None else N * problem.covariance
             middle = centre
+        self.covariance = covariance
         self.synthetic = [build(_twin(middle, covariance, rng)) for _ in range(TWINS)]
         space = FlatSpace(self.model)
         self.centre = space.unflatten(centre, self.model.initial_point())
@@ -112,6 +121,36 @@ def run(experiment, step, draws, repeat):
             if i >= half:
                 kept.append(step.space.flatten(point))
     return np.array(kept), float(np.mean(accepted))
+
+
+def looked_once(experiment, epsilon, repeat):
+    """Draws given one noised score at the centre of the start points."""
+    from benchmarks.score import latent, seeded
+
+    twin, at = experiment.synthetic[repeat % TWINS], experiment.centre
+    found = pmdp.suggest_score(lambda values: twin, at, epsilon=epsilon, delta=DELTA, n=N)
+    seeded(repeat)
+    release = pmdp.score_release(
+        experiment.model, at=at, epsilon=epsilon, delta=DELTA, **found.settings
+    )
+    noise.release = seeded.release
+    model = latent(experiment.name, experiment.covariance, N)
+    with model:
+        release.declare("score")
+    with pmdp.marginalize(model, method="expanded"):
+        tree = pmdp.sample(
+            4000,
+            tune=1000,
+            chains=2,
+            cores=1,
+            random_seed=repeat,
+            target_accept=0.95,  # along the banana steps must be short
+            progressbar=False,
+            quiet=True,
+            compute_convergence_checks=False,
+        )
+    parts = [tree.posterior[key].values.reshape(8000, -1) for key in at]
+    return np.concatenate(parts, axis=1)
 
 
 def settings_of(experiment, method, epsilon):
@@ -159,30 +198,49 @@ def suggested_hmc(experiment, epsilon):
     )
 
 
-def compared(experiment, method, epsilon, repeats):
+def compared(experiment, method, epsilon, repeats, again):
     """Row and draws of an earlier run, or of this one, written down at once."""
-    cell = RESULTS / "raisa2021" / f"{experiment.name}_{method}_{epsilon:g}".replace(" ", "_")
-    path, draws = cell.with_name(cell.name + ".json"), cell.with_name(cell.name + ".npz")
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
+    folder = RESULTS / "raisa2021" / ("published" if experiment.published else "own")
+    cell = f"{experiment.name}_{method}_{epsilon:g}".replace(" ", "_")
+    path, draws = folder / f"{cell}.json", folder / f"{cell}.npz"
+    if again or not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
         row, samples = compare(experiment, method, epsilon, repeats)
         np.savez_compressed(draws, *samples)
         path.write_text(json.dumps(row, indent=1))
-    samples = list(np.load(draws).values()) if draws.exists() else []
-    return json.loads(path.read_text()), samples
+    return json.loads(path.read_text()), list(np.load(draws).values())
 
 
-def compare(experiment, method, epsilon, repeats):
-    """Figures of some repeats at one epsilon, and their draws."""
+class Method(NamedTuple):
+    """How draws are had: ``run(repeat)`` returns them, and the share of moves accepted."""
+
+    run: Callable[[int], tuple[np.ndarray, float]]
+    iterations: int
+    n_leapfrog: int = 0
+
+
+def method_of(experiment, method, epsilon):
+    """Settings from the synthetic twins, and the step with them."""
+    if method == ONE_LOOK:
+        return Method(lambda repeat: (looked_once(experiment, epsilon, repeat), np.nan), 1)
     settings, draws = settings_of(experiment, method, epsilon)
     with experiment.model:
         step = getattr(pmdp, METHODS[method])(
             epsilon=epsilon, delta=DELTA, chains=CHAINS, simulation=True, **settings
         )
+    leapfrog = settings.get("n_leapfrog", 1 if method == "DPMALA" else 0)
+    return Method(lambda repeat: run(experiment, step, draws, repeat), draws * CHAINS, leapfrog)
+
+
+def compare(experiment, method, epsilon, repeats):
+    """Figures of some repeats at one epsilon, and their draws."""
+    cpu = time.process_time()
+    how = method_of(experiment, method, epsilon)
+    settings_cpu = time.process_time() - cpu
     samples, values, errors, ratios, accepted = [], [], [], [], []
     cpu = time.process_time()
     for repeat in range(repeats):
-        draw, rate = run(experiment, step, draws, repeat)
+        draw, rate = how.run(repeat)
         draw = draw[:: max(1, len(draw) // MOST_COMPARED)]
         values.append(pmdp.mmd(draw, experiment.reference))
         ratios.append(float(np.median(draw.var(axis=0) / experiment.reference.var(axis=0))))
@@ -203,9 +261,10 @@ def compare(experiment, method, epsilon, repeats):
         "mean_error": float(np.median(errors)),
         "variance_ratio": float(np.median(ratios)),
         "acceptance": float(np.median(accepted)),
-        "iterations": draws * CHAINS,
-        "n_leapfrog": settings.get("n_leapfrog", 1 if method == "DPMALA" else 0),
+        "iterations": how.iterations,
+        "n_leapfrog": how.n_leapfrog,
         "cpu_s": (time.process_time() - cpu) / repeats,
+        "settings_cpu_s": settings_cpu,
     }
     return row, samples
 
@@ -249,10 +308,10 @@ def clipped_share(step, one, other):
     return float(np.mean(ratio > step.bound(step.move_length(one, other))))
 
 
-def main(folder=None, *models, repeats=4, clip_iterations=400) -> list[dict]:
+def main(folder=None, *models, repeats=4, clip_iterations=400, again=()) -> list[dict]:
     """Rows of all experiments; figures and JSON go to ``benchmarks/results`` as they come."""
     RESULTS.mkdir(exist_ok=True)
-    rows, clipped, samples = [], [], {}
+    rows, clipped = [], []
 
     def tell(row, kept):
         kept.append(row)
@@ -260,21 +319,26 @@ def main(folder=None, *models, repeats=4, clip_iterations=400) -> list[dict]:
         everything = {"comparison": rows, "clipping": clipped}
         (RESULTS / "raisa2021_rows.json").write_text(json.dumps(everything, indent=1))
 
-    for name in models or ("banana", "gauss"):
-        experiment = Experiment(name, folder)
+    experiments = [Experiment(name, folder) for name in models or ("banana", "gauss")]
+    for experiment in experiments:
+        samples = {}
         for method in METHODS:
             for epsilon in EPSILONS:
-                row, samples[method] = compared(experiment, method, epsilon, repeats)
+                row, samples[method] = compared(
+                    experiment, method, epsilon, repeats, method in again
+                )
                 tell(row, rows)
-        if name == "banana":
+        if experiment.name == "banana":
             plot_posteriors(samples, experiment.reference, RESULTS / "raisa2021_figure2.png")
         plot_comparison(rows, RESULTS / "raisa2021_figure1.png")
-        for row in clipping(experiment, clip_iterations) if clip_iterations else ():
+    for experiment in experiments if clip_iterations else ():
+        for row in clipping(experiment, clip_iterations):
             tell(row, clipped)
-    if clipped:
         plot_clipping(clipped, RESULTS / "raisa2021_figure3.png")
     return [*rows, *clipped]
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    arguments = sys.argv[1:]
+    cut = arguments.index("--again") if "--again" in arguments else len(arguments)
+    main(*arguments[:cut], again=arguments[cut + 1 :])

@@ -80,7 +80,7 @@ class RecordLikelihood:
     ) -> None:
         if isinstance(public_data, str):
             raise TypeError(f"public_data= is a list of names: write [{public_data!r}].")
-        self.n_records = count_records(model)
+        self.n_records, self.compile_kwargs = count_records(model), dict(compile_kwargs or {})
         self.names = ", ".join(repr(rv.name) for rv in model.observed_RVs)
         total = _per_record_logp(model)
         self._sources, self.axes = record_arrays(total, model, self.n_records, public_data)
@@ -109,11 +109,13 @@ class RecordLikelihood:
         self._check_indices = IndexCheck(f"The likelihood of {self.names}", indices, theta, rows)
         self.load()
         self._logp = pytensor.function(
-            [theta, *rows], flat, on_unused_input="ignore", **(compile_kwargs or {})
+            [theta, *rows], flat, on_unused_input="ignore", **self.compile_kwargs
         )
         self._logp.trust_input = True
         #: whether some records' likelihood can be computed without the others
         self.splits = not self.by_place and self._can_split()
+        #: whether the graph itself shows that a record's likelihood is made of its own rows
+        self.apart = self.splits and not independent_records
         if not confidential:
             return
         # away from the start, where coefficients are often zero and hide what depends on what

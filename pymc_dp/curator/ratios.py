@@ -1,9 +1,12 @@
 """Clipped log-likelihood ratios of the records of a model, added up in whole numbers."""
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_dp.curator.likelihood import RecordLikelihood
+from pymc_dp.curator.linear_ratios import LinearRatios
 from pymc_dp.curator.penalty_kernels import (
     BatchMoments,
     batch_moments,
@@ -37,9 +40,21 @@ class RecordRatios:
     def forget(self) -> None:
         """Drop what was computed from the data."""
         self._kept: list[tuple[bytes, Vector]] = []
+        linear = self.__dict__.get("linear")
+        if linear is not None:
+            linear.forget()
+
+    @cached_property
+    def linear(self) -> LinearRatios | None:
+        """The same ratios as linear functions of a record's statistics, where they are."""
+        return LinearRatios.of(self.likelihood)
 
     def total(self, theta: Vector, proposal: Vector, bound: float) -> int:
         """Sum over all records; the likelihood at the proposal is kept for the next iteration."""
+        if self.linear is not None:
+            total = self.linear.total(theta, proposal, bound)
+            if total is not None:
+                return total
         new, old = self.likelihood(proposal), self._log_likelihood(theta)
         self._kept.append((self._key(proposal), new))
         return clipped_total(new, old, bound)

@@ -92,6 +92,27 @@ def test_sgnht_cools_what_batches_bring(model, batches):
     assert 0.5 * expected < stats["friction"] < 1.6 * expected
 
 
+def test_sgnht_counts_privacy_noise_once(model):
+    """Half of the noise of a kick is the gradient's own: friction stays at A."""
+    with model:
+        step = pmdp.DPSGNHT(
+            simulation=True,
+            chains=1,
+            clip_grad=0.2,
+            step_size=0.25,
+            inverse_mass=VARIANCE,
+            noise_multiplier=multiplier(2.0),
+        )
+    step.setup_chain(np.random.default_rng(6), 0, 12_000)
+    point, frictions = {"mu": MEAN.copy()}, []
+    for _ in range(12_000):
+        point, (stats,) = step.step(point)
+        frictions.append(stats["friction"])
+    # it varies by 1 / sqrt(SIZE), over some units of time of 3000: a standard error of .03; were
+    # the noise injected twice, friction would be 1.5
+    assert abs(np.mean(frictions) - 1) < 0.25
+
+
 def test_steps_decrease(model):
     _, stats = standardised(model, pmdp.DPSGLD, 100, step_size=0.5, decay=0.5)
     assert stats["step_size"] == pytest.approx(0.05)
