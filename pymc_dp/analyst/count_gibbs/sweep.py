@@ -121,30 +121,28 @@ def log_noise(kind, released, statistic, noise):  # type: ignore[no-untyped-def]
 
 def _attempt(rng, arrays, laws, counts, statistic, change, cells, units, number, scale_at, rate):  # type: ignore[no-untyped-def]
     """Offer some cells k times some units, k drawn; learn its scale at a rate."""
-    # taken out once: what is compiled grows with every look into a tuple
-    low, high, trials, scales = arrays.low, arrays.high, arrays.trials, arrays.scales
-    starts, rows, factors, kinds = arrays.starts, arrays.rows, arrays.factors, arrays.kind
-    k = 1.0 + np.floor(scales[scale_at] * rng.standard_exponential())
+    k = 1.0 + np.floor(arrays.scales[scale_at] * rng.standard_exponential())
     k = k if rng.random() < 0.5 else -k
     gain, possible = 0.0, True
     for n in range(number):
         i, more = cells[n], k * units[n]
-        if not low[i] <= counts[i] + more <= high[i]:
+        if not arrays.low[i] <= counts[i] + more <= arrays.high[i]:
             possible = False
             break
         gain += law_term(
-            laws[PHI, i], laws[ALPHA, i], laws[BETA, i], laws[ZERO, i], trials[i], counts[i], more
-        )
+            laws[PHI, i], laws[ALPHA, i], laws[BETA, i], laws[ZERO, i], arrays.trials[i],
+            counts[i], more,
+        )  # fmt: skip
     if possible:
         for n in range(number):
-            for at in range(starts[cells[n]], starts[cells[n] + 1]):
-                change[rows[at]] += k * units[n] * factors[at]
+            for at in range(arrays.starts[cells[n]], arrays.starts[cells[n] + 1]):
+                change[arrays.rows[at]] += k * units[n] * arrays.factors[at]
         for n in range(number):
-            for at in range(starts[cells[n]], starts[cells[n] + 1]):
-                r = rows[at]
-                if change[r] != 0.0 and kinds[r] >= 0:
+            for at in range(arrays.starts[cells[n]], arrays.starts[cells[n] + 1]):
+                r = arrays.rows[at]
+                if change[r] != 0.0 and arrays.kind[r] >= 0:
                     here, there = statistic[r], statistic[r] + change[r]
-                    kind, released, noise = kinds[r], arrays.released[r], arrays.noise[r]
+                    kind, released, noise = arrays.kind[r], arrays.released[r], arrays.noise[r]
                     gain += log_noise(kind, released, there, noise)
                     gain -= log_noise(kind, released, here, noise)
                     statistic[r], change[r] = there, 0.0
@@ -154,15 +152,15 @@ def _attempt(rng, arrays, laws, counts, statistic, change, cells, units, number,
             counts[cells[n]] += k * units[n]
     if possible:
         for n in range(number):
-            for at in range(starts[cells[n]], starts[cells[n] + 1]):
-                r = rows[at]
+            for at in range(arrays.starts[cells[n]], arrays.starts[cells[n] + 1]):
+                r = arrays.rows[at]
                 if not accepted:
-                    statistic[r] -= k * units[n] * factors[at]
+                    statistic[r] -= k * units[n] * arrays.factors[at]
                 change[r] = 0.0
     if rate > 0.0:
         chance = min(1.0, np.exp(gain)) if possible else 0.0
         step = np.exp(rate * (chance - _TARGET))
-        scales[scale_at] = min(max(scales[scale_at] * step, 1e-2), 1e15)
+        arrays.scales[scale_at] = min(max(arrays.scales[scale_at] * step, 1e-2), 1e15)
     return accepted
 
 
@@ -171,48 +169,49 @@ attempt = _attempt  # a place to be taken
 
 def _sweep(rng, arrays, laws, counts, statistic, times, rate):  # type: ignore[no-untyped-def]
     """Offer moves to all cells; gives the share that was accepted."""
-    starts, group, members = arrays.starts, arrays.group, arrays.members
-    group_starts, move_starts = arrays.group_starts, arrays.move_starts
-    size, moves, accepted, offered = counts.size, move_starts.size - 1, 0, 0
+    size, accepted, offered = counts.size, 0, 0
     change, longest = np.zeros(statistic.size), 2
-    for m in range(moves):
-        longest = max(longest, move_starts[m + 1] - move_starts[m])
+    for m in range(arrays.move_starts.size - 1):
+        longest = max(longest, arrays.move_starts[m + 1] - arrays.move_starts[m])
     cells, units = np.zeros(longest, dtype=np.int64), np.zeros(longest)
-    # cells alone and in pairs, in turns; then the further moves
-    for turn in range(times * (2 * size + moves)):
-        at = turn % (2 * size + moves)
-        number = 0
-        if at >= 2 * size:
-            m = at - 2 * size
-            number = move_starts[m + 1] - move_starts[m]
-            for n in range(number):
-                g = arrays.move_groups[move_starts[m] + n]
-                first, stop = group_starts[g], group_starts[g + 1]
-                cells[n] = members[first + int(rng.random() * (stop - first))]
-                units[n] = arrays.move_units[move_starts[m] + n]
-            scale_at = at
-        elif at % 2 == 0:
-            i = scale_at = at // 2
+    for _ in range(times):
+        for i in range(size):
+            cells[0], units[0] = i, 1.0
             if arrays.free[i]:
-                cells[0], units[0], number = i, 1.0, 1
-        else:
-            i = at // 2
-            scale_at, j = size + i, i
-            first, stop = group_starts[group[i]], group_starts[group[i] + 1]
+                offered += 1
+                accepted += attempt(
+                    rng, arrays, laws, counts, statistic, change, cells, units, 1, i, rate
+                )
+            first, stop = (
+                arrays.group_starts[arrays.group[i]],
+                arrays.group_starts[arrays.group[i] + 1],
+            )
+            j = i
             if rng.random() < 0.5:  # any cell that exact totals do not tell from this one
-                j = members[first + int(rng.random() * (stop - first))]
-            elif starts[i + 1] > starts[i]:  # one that a component sees with it
-                seen = starts[i] + int(rng.random() * (starts[i + 1] - starts[i]))
-                first = arrays.row_starts[arrays.rows[seen]]
-                stop = arrays.row_starts[arrays.rows[seen] + 1]
-                j = arrays.row_cells[first + int(rng.random() * (stop - first))]
-            if j != i and group[j] == group[i]:
-                cells[0], units[0], cells[1], units[1], number = i, 1.0, j, -1.0, 2
-        if number > 0:
+                j = arrays.members[first + int(rng.random() * (stop - first))]
+            elif arrays.starts[i + 1] > arrays.starts[i]:  # one that a component sees with it
+                number = arrays.starts[i + 1] - arrays.starts[i]
+                r = arrays.rows[arrays.starts[i] + int(rng.random() * number)]
+                number = arrays.row_starts[r + 1] - arrays.row_starts[r]
+                j = arrays.row_cells[arrays.row_starts[r] + int(rng.random() * number)]
+            if j != i and arrays.group[j] == arrays.group[i]:
+                cells[1], units[1] = j, -1.0
+                offered += 1
+                accepted += attempt(
+                    rng, arrays, laws, counts, statistic, change, cells, units, 2, size + i, rate
+                )
+        for m in range(arrays.move_starts.size - 1):
+            number = arrays.move_starts[m + 1] - arrays.move_starts[m]
+            for n in range(number):
+                g = arrays.move_groups[arrays.move_starts[m] + n]
+                first, stop = arrays.group_starts[g], arrays.group_starts[g + 1]
+                cells[n] = arrays.members[first + int(rng.random() * (stop - first))]
+                units[n] = arrays.move_units[arrays.move_starts[m] + n]
             offered += 1
             accepted += attempt(
-                rng, arrays, laws, counts, statistic, change, cells, units, number, scale_at, rate
-            )
+                rng, arrays, laws, counts, statistic, change, cells, units, number,
+                2 * size + m, rate,
+            )  # fmt: skip
     return accepted / max(offered, 1)
 
 
