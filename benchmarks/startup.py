@@ -171,10 +171,12 @@ def main() -> list[dict]:
         print(rows[-1], flush=True)
     every = "import pymc_dp; from pymc_dp import *"
     needed = "import numba; import pytensor.link.numba.dispatch.basic"
+    result = "import arviz_base, numpy, xarray; xarray.DataArray(numpy.zeros(2))"
     for what, statements in {
         "import pymc_dp beyond pymc": "import pymc_dp",
         "the same, all names used once": every,
         "of which numba and PyTensor's part for it": needed,
+        "a first result of any sampler: ArviZ, xarray and Dask where it is installed": result,
     }.items():
         rows.append({"model": what, "warm": importing(statements)})
     return rows

@@ -25,6 +25,7 @@ from pymc_dp.curator.redaction import sample_redacted
 from pymc_dp.curator.steps.base import CuratorStep, flat_steps
 from pymc_dp.executors.chains import sample_chains
 from pymc_dp.graph.quick_mode import quick_mode
+from pymc_dp.graph.rewrites import without_origins
 from pymc_dp.numerics.compiled import compiling
 
 __all__ = ["sample"]
@@ -112,9 +113,10 @@ def sample(draws: int = 1000, *, executor: Any = None, **kwargs: Any) -> Any:
         kwargs["var_names"] = others or None
     ours = records or cells or any(is_statistic(rv) for rv in model.free_RVs)
     plain = executor is None and kwargs.get("trace") is None
-    if ours and plain and kwargs.get("var_names") is not None:
-        kwargs["trace"] = _trace(model, kwargs["var_names"])
-    return sample_chains(draws, model, executor, **kwargs)
+    with without_origins():
+        if ours and plain and kwargs.get("var_names") is not None:
+            kwargs["trace"] = _trace(model, kwargs["var_names"])
+        return sample_chains(draws, model, executor, **kwargs)
 
 
 def _signature() -> inspect.Signature:

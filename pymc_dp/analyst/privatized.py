@@ -230,8 +230,10 @@ def _checked_release(name: str, observed: Any, mechanism: Mechanism, shape: tupl
     if np.ma.isMaskedArray(observed):
         raise ValueError(f"The released value of {name!r} is masked: every entry must be known.")
     value = observed
-    if isinstance(observed, Variable):
-        value = observed.get_value() if isinstance(observed, SharedVariable) else observed.eval()
+    if isinstance(observed, SharedVariable):
+        value = observed.get_value()
+    elif isinstance(observed, Variable):
+        value = observed.eval(mode=ONCE)
     checked = mechanism.checked_release(name, np.asarray(value), mechanism.released_shape(shape))
     if isinstance(observed, Variable):
         return observed

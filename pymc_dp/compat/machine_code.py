@@ -13,6 +13,7 @@ import numba.np.arrayobj as numba_arrays  # assignment to slices
 from llvmlite.binding import Linkage, parse_bitcode  # code that waits to be joined
 from numba.core import (
     event,  # timers of calls of LLVM
+    ir,  # what functions are written as between passes
     types,  # what compiled code knows of values
 )
 from numba.core.caching import NullCache  # of functions that are not kept
@@ -20,10 +21,14 @@ from numba.core.codegen import (
     JITCodeLibrary,  # code of one function and of all that it calls
     JITCPUCodegen,  # machine code and where it is
 )
+from numba.core.compiler_machinery import PassManager  # runs the passes of a compilation
 from numba.core.cpu import CPUContext  # how functions are lowered
 from numba.core.registry import CPUDispatcher  # compiled functions
+from numba.core.targetconfig import TargetConfig  # options of a compilation
 from numba.extending import overload  # what numba compiles in the place of a function
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS  # keys of compiled code on disk
+
+from pymc_dp.compat import compiler_passes
 
 __all__ = ["HIDDEN", "Kernel", "machine_code_once", "plain_slice_errors"]
 
@@ -175,6 +180,17 @@ class QuickLibrary(JITCodeLibrary):
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
         self._linking_libraries = []
 
+    def _optimize_functions(self, module: Any) -> None:
+        """Simplify functions a little: they are optimised when they are joined."""
+        if not _quick():
+            super()._optimize_functions(module)
+            return
+        module.data_layout = self._codegen._data_layout
+        for function in module.functions:
+            if not function.is_declaration:
+                manager, builder = self._codegen._function_pass_manager(opt=1)
+                manager.run(function, builder)
+
     def _finalize_final_module(self) -> None:
         super()._finalize_final_module()
         for name in [n for n in _environments if self._codegen._engine.is_symbol_defined(n)]:
@@ -219,7 +235,7 @@ class QuickLibrary(JITCodeLibrary):
 def _install() -> None:
     """Let numba use our libraries, which do as its own do outside of `machine_code_once`."""
     set_environment, install_timer = JITCPUCodegen.set_env, event.install_timer
-    wrap = CPUContext.create_cfunc_wrapper
+    wrap, run_pass = CPUContext.create_cfunc_wrapper, PassManager._runPass
 
     def set_later(self: Any, name: str, environment: Any) -> None:
         if self._engine.is_symbol_defined(name):
@@ -238,7 +254,18 @@ def _install() -> None:
         """Time nothing: every call of LLVM would be told to every function that is compiled."""
         return nullcontext() if _quick() else install_timer(kind, callback)
 
+    def passed(self: Any, index: int, one: Any, state: Any) -> None:
+        if _quick():
+            compiler_passes.run_pass(self, one, state)
+        else:
+            run_pass(self, index, one, state)
+
     JITCPUCodegen._library_class = QuickLibrary
+    PassManager._runPass = passed  # type: ignore[method-assign]
+    TargetConfig.values = compiler_passes.option_values  # type: ignore[method-assign]
+    TargetConfig.__eq__ = compiler_passes.options_equal  # type: ignore[method-assign]
+    TargetConfig.__hash__ = compiler_passes.options_hash  # type: ignore[method-assign]
+    ir.Inst._rec_list_vars = compiler_passes.list_variables  # type: ignore[method-assign]
     JITCPUCodegen.set_env = set_later  # type: ignore[method-assign]
     CPUContext.create_cfunc_wrapper = wrapped  # type: ignore[method-assign]
     event.install_timer = timed

@@ -266,5 +266,5 @@ def _of_components(
         return noise.reshape(1)
     shape = contributions.type.shape[1:]
     if None in shape:
-        shape = tuple(int(size) for size in contributions.shape[1:].eval())
+        shape = tuple(int(size) for size in contributions.shape[1:].eval(mode=ONCE))
     return np.broadcast_to(noise, shape).ravel()

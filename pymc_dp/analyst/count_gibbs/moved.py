@@ -41,7 +41,7 @@ from pymc_dp.analyst.count_gibbs.sweep import Coordinates, SweepArrays, make_swe
 from pymc_dp.compat import jit_function
 from pymc_dp.graph.layout import PointLayout
 from pymc_dp.numerics.compiled import graph_key, join, joined_key
-from pymc_dp.numerics.nuts import DIVERGING, REPORT_SIZE, make_nuts
+from pymc_dp.numerics.nuts import DIVERGING, LOG_DENSITY, REPORT_SIZE, make_nuts
 from pymc_dp.numerics.nuts_tuning import NUTSTuning
 from pymc_dp.types import Vector
 
@@ -191,9 +191,23 @@ def sweep(rng, arrays, laws, counts, statistic, times, rate):  # type: ignore[no
     raise NotImplementedError
 
 
+def target(q, place):  # type: ignore[no-untyped-def]
+    """See :func:`_target`: a place to be taken."""
+    raise NotImplementedError
+
+
 def _draw(rng, q, place, metric, step_size, doublings, report, times, rate):  # type: ignore[no-untyped-def]
-    """Move parameters, with the cells that are coordinates; then all cells by some units."""
+    """Move parameters, with the cells that are coordinates; then all cells by some units.
+
+    With no `times` nothing moves: `q` becomes the target's gradient, and the report has its value.
+    That is no function of its own, so that machine code of the target is made once.
+    """
     size, own, at = SIZE, OWN, place.coordinates
+    if times == 0:
+        found, gradient = target(q, place)
+        report[LOG_DENSITY] = found.item()
+        q[:] = gradient
+        return 0.0
     at.base[:] = place.counts
     place.vector[own + place.counts.size :] = 0.0
     if q.size > size:
@@ -206,6 +220,10 @@ def _draw(rng, q, place, metric, step_size, doublings, report, times, rate):  # 
     describe(q[:size], place.vector, place.laws, place.means)
     count(q, size, place)
     return sweep(rng, place.arrays, place.laws, place.counts, place.statistic, times, rate)
+
+
+#: where only a density is evaluated
+_UNUSED_RNG = np.random.default_rng(0)
 
 
 class MovedCells:
@@ -274,20 +292,25 @@ class MovedCells:
         """Return where a chain starts: parameters, counts, how they move, and scales for NUTS."""
         near = estimate(self.table, self.components, self.totals, counts)
         counts = agreeing(self.table, self.lattice, self.totals, near)
-        vector = np.concatenate([given, counts, 0 * counts])
-        theta = climbed(self.density, theta, vector)
         coordinates, precision = joint_coordinates(self.table, self.arrays, counts, theta.size)
-        curved = curvature(self.density, theta, vector)
-        factor = 1 / np.sqrt(np.concatenate([curved, precision]))
         carried = Carried(coordinates, np.ones_like(self.arrays.scales))
+        place = self._place(given, counts.copy(), carried)
+        coordinates.base[:] = counts
+        theta = climbed(lambda at, _: self.evaluated(at, place), theta, given)
+        curved = curvature(lambda at, _: self.evaluated(at, place), theta, given)
+        factor = 1 / np.sqrt(np.concatenate([curved, precision]))
         if coordinates.cells.size:
-            place = self._place(given, counts.copy(), carried)
-            coordinates.base[:] = counts
-            means = np.asarray(self.described(theta, vector)[-1])
-            followed = coordinates.shares * means[coordinates.cells]
-            q = np.concatenate([theta, counts[coordinates.cells] - followed])
-            factor = learned_factor(lambda at: self.target(at, place)[1], q, factor)
+            q = np.concatenate([theta, counts[coordinates.cells]])
+            self.evaluated(q, place)  # which finds the means
+            q[theta.size :] -= coordinates.shares * place.means[coordinates.cells]
+            factor = learned_factor(lambda at: self.evaluated(at, place)[1], q, factor)
         return theta, counts, carried, factor
+
+    def evaluated(self, q: Vector, place: Place) -> tuple[float, Vector]:
+        """Log-density and steering gradient of :func:`_target`."""
+        slope, report = q.copy(), np.zeros(REPORT_SIZE)
+        self.draw(_UNUSED_RNG, slope, place, np.ones((1, 1, 1)), 1.0, 1, report, 0, 0.0)
+        return float(report[LOG_DENSITY]), slope
 
     def _place(self, given: Vector, counts: Vector, carried: Carried) -> Place:
         return Place(
@@ -348,20 +371,15 @@ class MovedCells:
         return joined_key([make_nuts, make_sweep, MovedCells], known, what)
 
     @cached_property
-    def target(self) -> Callable[..., Any]:
-        """Compiled ``target(q, place)``: log-density and steering gradient."""
-        made: Callable[..., Any] = join(_target, self._parts, self._key("target"))
-        return made
-
-    @cached_property
     def draw(self) -> Callable[..., float]:
         """Compiled ``draw(rng, q, place, metric, step_size, doublings, report, times, rate)``."""
         parts = dict(self._parts)
-        parts["nuts"] = make_nuts(self.target, self._key("nuts"))
+        parts["target"] = join(_target, self._parts, self._key("target"))
+        parts["nuts"] = make_nuts(parts["target"], self._key("nuts"))
         parts["sweep"] = make_sweep(self.released.log_noise, self._key("sweep"))
         made: Callable[..., float] = join(_draw, parts, self._key("draw"))
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        compiled = ("draw", "target", "_parts")
+        compiled = ("draw", "_parts")
         return {key: value for key, value in self.__dict__.items() if key not in compiled}

@@ -14,6 +14,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 
 from pymc_dp.analyst.count_gibbs.cells import CountTable
 from pymc_dp.analyst.count_gibbs.windows import Components
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.mechanisms.additive import AdditiveNoise
 from pymc_dp.numerics.compiled import density_key, join, joined_key
 from pymc_dp.types import Vector
@@ -35,6 +36,11 @@ def each(which, statistic, released, noise, kind, out):
         r = which[i]
         out[i] = log_noise(kind[r], released[r], statistic[i], noise[r])
 """
+
+
+def _current(value: Any) -> Any:
+    """Value of what was released, as it is now."""
+    return value.get_value() if isinstance(value, SharedVariable) else value.eval(mode=ONCE)
 
 
 class ReleasedComponents:
@@ -82,7 +88,7 @@ class ReleasedComponents:
         for release, value, found in zip(
             self.table.releases, self.values, self.table.maps, strict=True
         ):
-            current = value.get_value() if isinstance(value, SharedVariable) else value.eval()
+            current = _current(value)
             mechanism = release.mechanism
             checked = mechanism.checked_release(release.name, np.asarray(current), found.shape)
             released.append(np.ravel(checked).astype(float))
@@ -97,7 +103,7 @@ class ReleasedComponents:
     def tell_of_rounding(self) -> None:
         """Tell of real noise that gave whole numbers only, which it never does."""
         for release, value in zip(self.table.releases, self.values, strict=True):
-            current = value.get_value() if isinstance(value, SharedVariable) else value.eval()
+            current = _current(value)
             mechanism = release.mechanism
             real = isinstance(mechanism, AdditiveNoise) and mechanism.lattice == 0
             if real and np.size(current) >= _SEVERAL and np.all(current == np.round(current)):

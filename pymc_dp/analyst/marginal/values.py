@@ -63,7 +63,7 @@ def _number(param: Any, extreme: Any) -> int | None:
     """Largest or smallest entry of a parameter that is known."""
     if not all(isinstance(var, Constant) for var in graph_inputs([param])):
         return None
-    return int(extreme(param.eval()))
+    return int(extreme(param.eval(mode=ONCE)))
 
 
 def clamp_of(statistic: Any, record: Any) -> tuple[Any, Any] | None:

@@ -115,7 +115,7 @@ def conjugate_family(
         return None
     if not all(smooth_in(other, rv, model) for other in uses):
         return None
-    shape = rv.shape.eval() if None in rv.type.shape else rv.type.shape
+    shape = rv.shape.eval(mode=ONCE) if None in rv.type.shape else rv.type.shape
     x = pt.dvector("x")
     values: dict[Any, Any] = {}
     for other in uses:

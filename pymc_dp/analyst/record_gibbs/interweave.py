@@ -90,8 +90,7 @@ def interweaving_plan(model: pm.Model, *blocks: RecordBlock) -> Plan | str:
         return "the records have no latent parameters"
     if any(p.dtype not in continuous_types for p in parameters):
         return "a parameter of the records is discrete"
-    start = model.initial_point()
-    sizes = {p: np.size(start[model.rvs_to_values[p].name]) for p in parameters}
+    sizes = _sizes(model, parameters)
     kept: list[Any] = []
     for parameter in sorted(parameters, key=lambda p: sizes[p]):
         if sum(sizes[p] for p in [*kept, parameter]) <= MOST_PARAMETERS:
@@ -100,6 +99,15 @@ def interweaving_plan(model: pm.Model, *blocks: RecordBlock) -> Plan | str:
         total = sum(sizes.values())
         return f"the records have {total} parameters, more than {MOST_PARAMETERS}"
     return rules, [p for p in parameters if p in kept]
+
+
+def _sizes(model: pm.Model, parameters: Sequence[Any]) -> dict[Any, int]:
+    """Count the unconstrained values of each parameter, compiling nothing if types tell."""
+    values = {p: model.rvs_to_values[p] for p in parameters}
+    if any(None in value.type.shape for value in values.values()):
+        start = model.initial_point()
+        return {p: np.size(start[value.name]) for p, value in values.items()}
+    return {p: int(np.prod(value.type.shape)) for p, value in values.items()}
 
 
 def _parameters(model: pm.Model, rv: Any, records: Collection[Any]) -> list[Any]:
@@ -121,10 +129,10 @@ def together(model: pm.Model, blocks: Sequence[RecordBlock]) -> list[list[Record
     parameters = [
         {p for rv in block.records for p in _parameters(model, rv, records)} for block in blocks
     ]
-    start = model.initial_point()
+    sizes = _sizes(model, list(set().union(*parameters))) if len(blocks) > 1 else {}
 
     def size(of: Iterable[Any]) -> int:
-        return sum(np.size(start[model.rvs_to_values[p].name]) for p in of)
+        return sum(sizes[p] for p in of)
 
     groups: list[list[int]] = []
     for i in range(len(blocks)):

@@ -14,6 +14,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.analyst.marginal.values import clamp_of
 from pymc_dp.analyst.records import length_of
 from pymc_dp.analyst.release import Release
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.mechanisms.additive import AdditiveNoise
 from pymc_dp.mechanisms.around import Around
 
@@ -90,4 +91,4 @@ def _around(record: Any, release: Release, value: Any) -> Window | str:
 
 
 def _largest(clamp: tuple[Any, Any] | None) -> float | None:
-    return None if clamp is None or clamp[1] is None else float(np.max(clamp[1].eval()))
+    return None if clamp is None or clamp[1] is None else float(np.max(clamp[1].eval(mode=ONCE)))

@@ -20,6 +20,7 @@ from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.records import RecordBlock
 from pymc_dp.analyst.unknown_size import presences
 from pymc_dp.compat import logprob_rules, support_point_rules
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.rewrites import without_checks
 from pymc_dp.types import Matrix, Variable, Vector
 
@@ -138,7 +139,7 @@ class _Posterior:
         self.simulated, self.noise = simulated, noise
         [release] = block.releases
         value = model.rvs_to_values[release.rv]
-        self.released = np.asarray(value.eval(), dtype=float).ravel()
+        self.released = np.asarray(value.eval(mode=ONCE), dtype=float).ravel()
         layout = simulated.layout
         point = model.initial_point()
         self.start = np.concatenate([np.ravel(point[name]).astype(float) for name in layout.shapes])

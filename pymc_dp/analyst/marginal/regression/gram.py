@@ -39,6 +39,7 @@ from pymc_dp.compat import (
     logprob_rules,
     support_point_rules,
 )
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.numerics.wishart import bartlett_graph
 from pymc_dp.types import Array
 
@@ -128,7 +129,7 @@ def _logprob(
     op: MarginalGramRV, values: Any, rng: Any, n: Any, mean: Any, cov: Any, **kwargs: Any
 ) -> Any:
     S, first = ones_first(values[0], op.first), op.first
-    counts = np.asarray(n.eval() if n.owner else n.data, dtype=np.float64)
+    counts = np.asarray(n.eval(mode=ONCE) if n.owner else n.data, dtype=np.float64)
     d = len(op.prior) - first
     each = 2 * pt.log(pt.diagonal(pt.linalg.cholesky(S), axis1=-2, axis2=-1)).sum(axis=-1)
     whole = pt.linalg.cholesky(S.sum(axis=0) + op.prior)

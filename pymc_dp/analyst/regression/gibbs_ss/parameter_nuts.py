@@ -18,11 +18,21 @@ from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import LatentStatisti
 from pymc_dp.analyst.release import by_name
 from pymc_dp.compat import DataClassState, WithSamplingState, dataclass_state
 from pymc_dp.graph.layout import PointLayout
-from pymc_dp.numerics.nuts import ACCEPT, DIVERGING, DOUBLINGS, LEAPS, LOG_DENSITY
+from pymc_dp.numerics.nuts import (
+    ACCEPT,
+    DIVERGING,
+    DOUBLINGS,
+    LEAPS,
+    LOG_DENSITY,
+    REPORT_SIZE,
+)
 from pymc_dp.numerics.nuts_tuning import NUTSTuning, compiled_nuts
 from pymc_dp.types import Array
 
 __all__ = ["ParameterNUTS"]
+
+#: where only a density is evaluated
+_UNUSED_RNG = np.random.default_rng(0)
 
 
 @dataclass_state
@@ -117,7 +127,7 @@ class ParameterNUTS(WithSamplingState):
         report = tuning.move(self.run, rng, theta, given)
         log_density = float(report[LOG_DENSITY])
         for reflect in self.reflections:
-            theta, log_density = reflect.move(rng, theta, given, log_density, self.density)
+            theta, log_density = reflect.move(rng, theta, given, log_density, self._evaluated)
         if tuning.active:
             tuning.learn(theta, float(report[ACCEPT]), self.target_accept)
         stats = {
@@ -128,6 +138,12 @@ class ParameterNUTS(WithSamplingState):
             "mean_tree_accept": report[ACCEPT],
         }
         return self.layout.point_of(point, theta, np.empty((0, 0))), stats
+
+    def _evaluated(self, theta: Array, given: Array) -> tuple[float]:
+        """Log-density, by a move that ends where it starts: no machine code of its own."""
+        report = np.empty(REPORT_SIZE)
+        self.run(_UNUSED_RNG, theta.copy(), given, self.tuning.metric, 1.0, 0, report)
+        return (float(report[LOG_DENSITY]),)
 
     def start_tuning(self, tune: int) -> None:
         """Start a chain, tuned afresh where it is tuned: it may be another release's."""

@@ -12,6 +12,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.regression.normal_x.wishart import CrossProductRV, GramRV
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.holder.regression_statistics import holder_layout
 
 __all__ = ["HolderStatistics"]
@@ -131,7 +132,7 @@ def _side(name: str, cov: TensorVariable) -> int:
             "[[variance]]."
         )
     sides = [side for side in cov.type.shape if side is not None]
-    side = sides[0] if sides else int(cov.shape[0].eval())
+    side = sides[0] if sides else int(cov.shape[0].eval(mode=ONCE))
     if any(other != side for other in sides):
         raise ValueError(f"cov_x of {name!r} must be square, got shape {cov.type.shape}.")
     return int(side)
