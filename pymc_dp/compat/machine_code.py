@@ -13,7 +13,6 @@ import numba.np.arrayobj as numba_arrays  # assignment to slices
 from llvmlite.binding import Linkage, parse_bitcode  # code that waits to be joined
 from numba.core import (
     event,  # timers of calls of LLVM
-    ir,  # what functions are written as between passes
     types,  # what compiled code knows of values
 )
 from numba.core.caching import NullCache  # of functions that are not kept
@@ -23,12 +22,12 @@ from numba.core.codegen import (
 )
 from numba.core.compiler_machinery import PassManager  # runs the passes of a compilation
 from numba.core.cpu import CPUContext  # how functions are lowered
+from numba.core.errors import (  # type: ignore[attr-defined]
+    new_error_context,  # where compiling failed
+)
 from numba.core.registry import CPUDispatcher  # compiled functions
-from numba.core.targetconfig import TargetConfig  # options of a compilation
 from numba.extending import overload  # what numba compiles in the place of a function
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS  # keys of compiled code on disk
-
-from pymc_dp.compat import compiler_passes
 
 __all__ = ["HIDDEN", "Kernel", "machine_code_once", "plain_slice_errors"]
 
@@ -255,17 +254,18 @@ def _install() -> None:
         return nullcontext() if _quick() else install_timer(kind, callback)
 
     def passed(self: Any, index: int, one: Any, state: Any) -> None:
-        if _quick():
-            compiler_passes.run_pass(self, one, state)
-        else:
+        """Run a pass: of ours nothing is timed, told to listeners or printed."""
+        if not _quick():
             run_pass(self, index, one, state)
+            return
+        one.analysis = self._analysis
+        with new_error_context("Pass {name}", name=one.name()):
+            one.run_initialization(state)
+            one.run_pass(state)
+            one.run_finalizer(state)
 
     JITCPUCodegen._library_class = QuickLibrary
     PassManager._runPass = passed  # type: ignore[method-assign]
-    TargetConfig.values = compiler_passes.option_values  # type: ignore[method-assign]
-    TargetConfig.__eq__ = compiler_passes.options_equal  # type: ignore[method-assign]
-    TargetConfig.__hash__ = compiler_passes.options_hash  # type: ignore[method-assign]
-    ir.Inst._rec_list_vars = compiler_passes.list_variables  # type: ignore[method-assign]
     JITCPUCodegen.set_env = set_later  # type: ignore[method-assign]
     CPUContext.create_cfunc_wrapper = wrapped  # type: ignore[method-assign]
     event.install_timer = timed

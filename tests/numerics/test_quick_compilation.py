@@ -9,15 +9,7 @@ import sys
 import numba
 import numpy as np
 import pytest
-from numba.core import ir
-from numba.core.compiler import Flags, run_frontend
 
-from pymc_dp.compat.compiler_passes import (
-    list_variables,
-    option_values,
-    options_equal,
-    options_hash,
-)
 from pymc_dp.compat.machine_code import HIDDEN, Kernel, QuickLibrary, machine_code_once
 from pymc_dp.numerics.compiled import join
 
@@ -111,45 +103,6 @@ def test_numbers_are_those_of_plain_numba():
     x = np.linspace(0.0, 4.0, 7)
     plain = [v / 2 + (v + 1) / 2 for v in x]
     assert [halves(v) for v in x] == plain
-
-
-def some_loops(x, k):
-    total, found = 0.0, np.zeros(k)
-    for i in range(k):
-        if x[i] > total:
-            found[i], total = x[i], total + x[i]
-    return found, total
-
-
-def test_variables_of_instructions_are_those_that_numba_lists():
-    """numba's own recursion, written out again."""
-
-    def listed(value):
-        if isinstance(value, ir.Var):
-            return [value]
-        if isinstance(value, ir.Inst):
-            return listed(value._kws if isinstance(value, ir.Expr) else value.__dict__)
-        if isinstance(value, dict):
-            value = list(value.values())
-        return [v for one in value for v in listed(one)] if isinstance(value, list | tuple) else []
-
-    number = 0
-    for block in run_frontend(some_loops).blocks.values():
-        for statement in block.body:
-            assert list_variables(statement, vars(statement)) == listed(vars(statement))
-            number += len(listed(statement))
-    assert number > 50
-
-
-def test_options_are_compared_by_all_their_values():
-    plain, same, other = Flags(), Flags(), Flags()
-    same.nrt = plain.nrt  # set to its default
-    other.nrt = not plain.nrt
-    assert option_values(other) == {name: getattr(other, name) for name in other.options}
-    assert options_equal(plain, same)
-    assert options_hash(plain) == options_hash(same)
-    assert not options_equal(plain, other)
-    assert options_equal(plain, "plain") is NotImplemented
 
 
 def test_errors_tell_in_which_pass_compiling_failed():
