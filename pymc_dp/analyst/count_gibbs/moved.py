@@ -24,6 +24,7 @@ from pymc_dp.analyst.count_gibbs.graphs import (
     own_terms,
     references,
 )
+from pymc_dp.analyst.count_gibbs.jumps import make_jump
 from pymc_dp.analyst.count_gibbs.laws import ALPHA, BETA, PHI, TERMS
 from pymc_dp.analyst.count_gibbs.noise import ReleasedComponents
 from pymc_dp.analyst.count_gibbs.start import (
@@ -37,7 +38,7 @@ from pymc_dp.analyst.count_gibbs.start import (
     sweep_arrays,
     table_lattice,
 )
-from pymc_dp.analyst.count_gibbs.sweep import Coordinates, SweepArrays, make_sweep
+from pymc_dp.analyst.count_gibbs.sweep import Coordinates, SweepArrays, make_sweep, no_jump
 from pymc_dp.compat import jit_function
 from pymc_dp.graph.layout import PointLayout
 from pymc_dp.numerics.compiled import graph_key, join, joined_key
@@ -368,7 +369,7 @@ class MovedCells:
         graphs = graph_key([self.density, self.described])
         what = f"{part} {self.terms} {self.layout.size} {self.size} {self.released.key}"
         known = graphs if self.released.key is not None else None
-        return joined_key([make_nuts, make_sweep, MovedCells], known, what)
+        return joined_key([make_nuts, make_sweep, make_jump, MovedCells], known, what)
 
     @cached_property
     def draw(self) -> Callable[..., float]:
@@ -376,7 +377,9 @@ class MovedCells:
         parts = dict(self._parts)
         parts["target"] = join(_target, self._parts, self._key("target"))
         parts["nuts"] = make_nuts(parts["target"], self._key("nuts"))
-        parts["sweep"] = make_sweep(self.released.log_noise, self._key("sweep"))
+        log_noise = self.released.log_noise
+        jump = make_jump(log_noise, self._key("jump")) if "zero" in self.terms else no_jump
+        parts["sweep"] = make_sweep(log_noise, self._key("sweep"), jump)
         made: Callable[..., float] = join(_draw, parts, self._key("draw"))
         return made
 

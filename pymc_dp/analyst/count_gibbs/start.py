@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.sparse.linalg import lsqr
 
 from pymc_dp.analyst.count_gibbs.cells import CountTable
+from pymc_dp.analyst.count_gibbs.graphs import cells_with
 from pymc_dp.analyst.count_gibbs.lattice import Lattice, lattice_of, lattice_totals
 from pymc_dp.analyst.count_gibbs.laws import UNBOUNDED
 from pymc_dp.analyst.count_gibbs.sweep import EXACT, Coordinates, SweepArrays
@@ -251,11 +252,14 @@ def joint_coordinates(
     """
     size = counts.size
     pivot = np.arange(size)
+    smooth = np.ones(size, dtype=bool)  # no cliff at zero
+    smooth[cells_with(table, "zero")] = False
     for g in range(arrays.group_starts.size - 1):
         inside = arrays.members[arrays.group_starts[g] : arrays.group_starts[g + 1]]
-        pivot[inside] = inside[np.argmax(counts[inside])]
+        pivot[inside] = inside[np.argmax(np.where(smooth[inside], counts[inside], -1.0))]
     alone = arrays.free
-    chosen = np.flatnonzero(alone | (pivot != np.arange(size)))
+    movable = alone | ((pivot != np.arange(size)) & smooth[pivot])
+    chosen = np.flatnonzero(movable & smooth)
     none = np.zeros(0, dtype=np.int64)
     nothing = Coordinates(none, none, np.zeros(0), np.empty(size)), np.zeros(0)
     if not chosen.size or chosen.size + parameters > MOST_JOINT:

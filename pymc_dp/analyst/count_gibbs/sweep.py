@@ -14,7 +14,7 @@ from pymc_dp.numerics.compiled import join
 from pymc_dp.numerics.cycles import inner_cached
 from pymc_dp.types import Vector
 
-__all__ = ["Coordinates", "SweepArrays", "law_term", "make_sweep"]
+__all__ = ["Coordinates", "SweepArrays", "law_term", "make_sweep", "no_jump"]
 
 Indices = NDArray[np.int64]
 
@@ -167,6 +167,15 @@ def _attempt(rng, arrays, laws, counts, statistic, change, cells, units, number,
 attempt = _attempt  # a place to be taken
 
 
+@inner_cached
+def no_jump(rng, arrays, laws, counts, statistic, change, cells, units, number):  # type: ignore[no-untyped-def]
+    """Stand in for jumps, where no cell is empty by a term of its own."""
+    return False
+
+
+jump = no_jump  # a place to be taken
+
+
 def _sweep(rng, arrays, laws, counts, statistic, times, rate):  # type: ignore[no-untyped-def]
     """Offer moves to all cells; gives the share that was accepted."""
     size, accepted, offered = counts.size, 0, 0
@@ -182,6 +191,8 @@ def _sweep(rng, arrays, laws, counts, statistic, times, rate):  # type: ignore[n
                 accepted += attempt(
                     rng, arrays, laws, counts, statistic, change, cells, units, 1, i, rate
                 )
+                if laws[ZERO, i] != 0.0:
+                    jump(rng, arrays, laws, counts, statistic, change, cells, units, 1)
             first, stop = (
                 arrays.group_starts[arrays.group[i]],
                 arrays.group_starts[arrays.group[i] + 1],
@@ -200,6 +211,8 @@ def _sweep(rng, arrays, laws, counts, statistic, times, rate):  # type: ignore[n
                 accepted += attempt(
                     rng, arrays, laws, counts, statistic, change, cells, units, 2, size + i, rate
                 )
+                if laws[ZERO, i] != 0.0:
+                    jump(rng, arrays, laws, counts, statistic, change, cells, units, 2)
         for m in range(arrays.move_starts.size - 1):
             number = arrays.move_starts[m + 1] - arrays.move_starts[m]
             for n in range(number):
@@ -215,7 +228,7 @@ def _sweep(rng, arrays, laws, counts, statistic, times, rate):  # type: ignore[n
     return accepted / max(offered, 1)
 
 
-def make_sweep(log_noise: Any, key: str | None) -> Callable[..., float]:
+def make_sweep(log_noise: Any, key: str | None, jump: Any = no_jump) -> Callable[..., float]:
     """Compile ``sweep(rng, arrays, laws, counts, statistic, times, rate)``.
 
     `counts` and `statistic` change, and the scales of moves where `rate` is positive. Which cells
@@ -228,8 +241,11 @@ def make_sweep(log_noise: Any, key: str | None) -> Callable[..., float]:
         Numba-compiled ``log_noise(kind, released, statistic, noise)``.
     key : str or None
         Names it, for the cache on disk; None for none.
+    jump : callable
+        How cells with a zero term leave zero and come back
+        (:func:`~pymc_dp.analyst.count_gibbs.jumps.make_jump`).
     """
     named = None if key is None else f"{key} attempt"
     attempt = join(_attempt, {"log_noise": log_noise}, named)
-    compiled: Callable[..., float] = join(_sweep, {"attempt": attempt}, key)
+    compiled: Callable[..., float] = join(_sweep, {"attempt": attempt, "jump": jump}, key)
     return compiled

@@ -10,6 +10,7 @@ from scipy import sparse, stats
 from scipy.special import gammaln, logsumexp
 
 import pymc_dp as pmdp
+from pymc_dp.analyst.count_gibbs.jumps import make_jump
 from pymc_dp.analyst.count_gibbs.lattice import lattice_of
 from pymc_dp.analyst.count_gibbs.sweep import SweepArrays, make_sweep
 from tests.checks import assert_mean_and_sd, assert_same_distribution
@@ -44,13 +45,15 @@ def arrays_of(matrix, released, noise, totals, high):
 
 @pytest.fixture(scope="module")
 def sweep():
-    return make_sweep(laplace, None)
+    return make_sweep(laplace, None, make_jump(laplace, None))
 
 
 SWEEPS = {
     # name: releases, exact totals, most in a cell
     "free cells": (np.array([[1.0, 1, 0], [0, 1, 2]]), np.zeros((0, 3)), 6),
     "known sum": (np.array([[1.0, 0, 1, 0], [0, 1, 0, 0]]), np.ones((1, 4)), 5),
+    "often empty": (np.array([[1.0, 1, 0], [0, 1, 2]]), np.zeros((0, 3)), 6),
+    "often empty, known sum": (np.array([[1.0, 0, 1, 0], [0, 1, 0, 0]]), np.ones((1, 4)), 5),
     "two groups": (np.array([[1.0, 0, 1, 0]]), np.array([[1.0, 1, 0, 0], [0, 0, 1, 1]]), 4),
     "both margins": (
         np.eye(6)[[0, 4]],
@@ -68,6 +71,8 @@ def test_sweeps_keep_the_exact_distribution(sweep, name):
     laws = np.array(
         [rng.normal(size=size), np.full(size, -1.0), np.full(size, -1.0), np.zeros(size)]
     )
+    if "empty" in name:
+        laws[0], laws[3, :2] = 1.5, [3.0, -0.7]
     released, noise = rng.integers(0, 6, len(matrix)).astype(float), np.full(len(matrix), 1.5)
     tables = np.array(list(itertools.product(range(most + 1), repeat=size)), dtype=float)
     start = np.zeros(size)
@@ -79,6 +84,7 @@ def test_sweeps_keep_the_exact_distribution(sweep, name):
     tables = tables[np.all(tables @ totals.T == totals @ start, axis=1)]
     log_p = tables @ laws[0] - gammaln(tables + 1).sum(axis=1)
     log_p += (-np.abs(released - tables @ matrix.T) / noise).sum(axis=1)
+    log_p += (tables == 0) @ laws[3]
     p = np.exp(log_p - logsumexp(log_p))
     arrays = arrays_of(matrix, released, noise, totals, np.full(size, float(most)))
     number = 20_000
@@ -105,6 +111,35 @@ def test_sweeps_keep_the_exact_distribution(sweep, name):
             sweep(rng, arrays, laws, counts, matrix @ counts, 1, 0.0)
             visited.add(index[tuple(counts)])
         assert visited >= set(np.flatnonzero(p > 0.01))
+
+
+def test_cells_that_are_empty_or_far_from_it():
+    """Zero-inflated cells behind noisy cells and their noisy sum, by convolution on a grid."""
+    y, total, rate = np.array([2.0, 14.0, 27.0, 16.0]), 60.0, 30
+    with pm.Model() as model:
+        psi = pm.Beta("psi", 2, 2)
+        counts = pm.ZeroInflatedPoisson("counts", psi, rate, shape=4)
+        pmdp.Privatized("cells", counts, pmdp.Laplace(scale=12), observed=y)
+        pmdp.Privatized("total", counts.sum(), pmdp.Laplace(scale=40), observed=total)
+    grid, k = (np.arange(400) + 0.5) / 400, np.arange(81)
+    poisson = stats.poisson.pmf(k, rate)
+    law = grid[:, None] * poisson + (1 - grid[:, None]) * (k == 0)
+    cells = law[:, None] * np.exp(-np.abs(y[:, None] - k) / 12)
+    spectrum = np.fft.rfft(cells, 512)
+    noise = np.exp(-np.abs(total - np.arange(512)) / 40)
+    weight = stats.beta.pdf(grid, 2, 2) * (np.fft.irfft(spectrum.prod(1), 512) @ noise)
+    weight /= weight.sum()
+    posterior = draw(model, draws=4000)
+    mean = weight @ grid
+    assert_mean_and_sd(values(posterior, "psi"), mean, (weight @ (grid - mean) ** 2) ** 0.5)
+    for i in range(4):
+        empty = cells.copy()
+        empty[:, i, 1:] = 0.0
+        joint = np.fft.irfft(np.fft.rfft(empty, 512).prod(1), 512) @ noise
+        whole = np.fft.irfft(spectrum.prod(1), 512) @ noise
+        share = weight @ (joint / whole)
+        found = (values(posterior, "counts")[..., i] == 0).astype(float)
+        assert_mean_and_sd(found, share, (share * (1 - share)) ** 0.5)
 
 
 def dirichlet_tables(n, size, log_noise, prior):
