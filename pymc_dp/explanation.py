@@ -20,7 +20,7 @@ from pymc_dp.analyst.count_gibbs.cells import CountTable, describe_cells, descri
 from pymc_dp.analyst.count_gibbs.step import CountGibbs
 from pymc_dp.analyst.marginal.counts.tables import told_of
 from pymc_dp.analyst.marginal.normal.accuracy import laplace_draws, normal_error
-from pymc_dp.analyst.marginal.sampling import counted_blocks
+from pymc_dp.analyst.marginal.sampling import counted_blocks, told_of_holders
 from pymc_dp.analyst.marginal.strategy import auxiliary_variables, integrated_out
 from pymc_dp.analyst.record_gibbs.interweave import interweaving_plan, together
 from pymc_dp.analyst.record_gibbs.parameters import describe_updates
@@ -135,6 +135,9 @@ class Explanation:
         What :func:`~pymc_dp.marginalize` has integrated out, how, and how far off that can be.
     counted : list of str
         Records in place of which :func:`~pymc_dp.sample` samples their table of counts.
+    by_sample : list of str
+        What :func:`~pymc_dp.sample` integrates out by itself, so that `steps` are those of
+        ``pm.sample`` alone.
     """
 
     records: dict[str, int]
@@ -149,6 +152,7 @@ class Explanation:
     cells: dict[str, str] = field(default_factory=dict)
     integrated: list[str] = field(default_factory=list)
     counted: list[str] = field(default_factory=list)
+    by_sample: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         lines = ["Records"]
@@ -172,6 +176,8 @@ class Explanation:
             lines.append(f"  {name}: {step}{how}")
         lines += [f"  {names} {text}" for names, text in self.interweaving.items()]
         lines += ["Counted by pmdp.sample", *(f"  {t}" for t in self.counted)] * bool(self.counted)
+        if self.by_sample:
+            lines += ["Integrated out by pmdp.sample", *(f"  {t}" for t in self.by_sample)]
         lines += ["Problems", *(f"  {text}" for text in self.problems)] if self.problems else []
         return "\n".join(lines)
 
@@ -253,6 +259,7 @@ def explain(model: pm.Model | None = None) -> Explanation:
         cells={} if table is None else describe_cells(table),
         integrated=_integrated(model),
         counted=[str(told_of(model, block)) for block in counted_blocks(model)],
+        by_sample=told_of_holders(model),
     )
 
 

@@ -15,7 +15,12 @@ from pymc.step_methods.compound import CompoundStep
 from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.analyst.count_gibbs.cells import cell_variables, shape_of
 from pymc_dp.analyst.count_gibbs.step import CountGibbs
-from pymc_dp.analyst.marginal.sampling import counted, hint_at_marginalize, sample_marginal
+from pymc_dp.analyst.marginal.sampling import (
+    counted,
+    hint_at_marginalize,
+    integrated_holders,
+    sample_marginal,
+)
 from pymc_dp.analyst.marginal.strategy import integrated_out
 from pymc_dp.analyst.record_gibbs.step import RecordGibbs
 from pymc_dp.analyst.records import record_variables
@@ -47,7 +52,10 @@ def sample(draws: int = 1000, *, executor: Any = None, **kwargs: Any) -> Any:
     posterior standard deviations, and of which parameter. Tables of counts are stored up to 10000
     cells. Categorical records, and others with finitely many states, are counted: where there are
     1000 or more of them and ten for every state, and neither they nor a step were asked for, what
-    is sampled is ``pmdp.marginalize(model, method="counts")``.
+    is sampled is ``pmdp.marginalize(model, method="counts")``. Of several holders' statistics
+    (:func:`~pymc_dp.HolderStatistics`), where nutpie is installed or a number of rows is latent,
+    and neither they nor a step were asked for, z and the law of the rows are integrated out; the
+    law is drawn afterwards, given the rest.
 
     For a curator, who passes a step such as :class:`~pymc_dp.DPPenalty`: the result is redacted
     (:func:`~pymc_dp.redact`), and its attributes ``privacy_epsilon`` and ``privacy_delta`` tell the
@@ -105,6 +113,9 @@ def sample(draws: int = 1000, *, executor: Any = None, **kwargs: Any) -> Any:
     tables = counted(model, **kwargs)
     if tables is not None:
         return sample_marginal(draws, tables, executor, **kwargs)
+    without_rows = integrated_holders(model, **kwargs)
+    if without_rows is not None:
+        return sample_marginal(draws, without_rows, executor, **kwargs)
     hint_at_marginalize(model, records)
     if kwargs.get("var_names") is None:
         large = [rv for rv in cells if np.prod(shape_of(rv)) > MOST_CELLS]

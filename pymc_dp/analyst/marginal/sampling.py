@@ -17,10 +17,12 @@ from pymc_dp.analyst.count_gibbs.tables import RecordCountsRV
 from pymc_dp.analyst.marginal.counts.tables import Counts, is_cheaper
 from pymc_dp.analyst.marginal.marginalize import STRATEGIES, marginalize
 from pymc_dp.analyst.marginal.normal.accuracy import NormalError, normal_error
+from pymc_dp.analyst.marginal.regression.by_default import add_rows_law, holders_to_integrate
 from pymc_dp.analyst.marginal.start import find_mode, scattered_start
 from pymc_dp.analyst.marginal.strategy import auxiliary_variables, integrated_out
 from pymc_dp.analyst.marginal.values import finite_values
 from pymc_dp.analyst.records import RecordBlock, length_of, record_blocks, record_variables
+from pymc_dp.analyst.regression.normal_x.wishart import GramRV
 from pymc_dp.executors.chains import sample_chains
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.rewrites import without_origins
@@ -29,7 +31,9 @@ __all__ = [
     "counted",
     "counted_blocks",
     "hint_at_marginalize",
+    "integrated_holders",
     "sample_marginal",
+    "told_of_holders",
     "warn_of_error",
 ]
 
@@ -65,6 +69,31 @@ def counted(model: pm.Model, **kwargs: Any) -> pm.Model | None:
     if named or direct_inputs(stored, records):
         return None
     return marginalize(model, records, method=Counts.name)
+
+
+def integrated_holders(model: pm.Model, **kwargs: Any) -> pm.Model | None:
+    """Return the model without holders' z and the law of their rows, where that is better.
+
+    :func:`~pymc_dp.analyst.marginal.regression.by_default.holders_to_integrate` says where; None
+    elsewhere.
+    """
+    if not holders_to_integrate(model, _by_nutpie(kwargs), **kwargs):
+        return None
+    try:
+        return marginalize(model)
+    except ValueError:
+        if not _by_nutpie(kwargs):  # nothing else samples a latent number of rows
+            raise
+        return None  # NormalX tells why
+
+
+def told_of_holders(model: pm.Model) -> list[str]:
+    """Say what :func:`~pymc_dp.sample` integrates out of a model of holders by itself."""
+    gone = holders_to_integrate(model, _by_nutpie({}))
+    if not gone:
+        return []
+    names = ", ".join(str(rv.name) for rv in gone if not isinstance(rv.owner.op, GramRV))
+    return [f"{names} by method 'exact'; NUTS samples the rest, and the law of the rows is drawn"]
 
 
 def counted_blocks(model: pm.Model) -> list[RecordBlock]:
@@ -103,6 +132,8 @@ def sample_marginal(draws: int, model: pm.Model, executor: Any = None, **kwargs:
         error = _estimated_error(model, result)
         if error is not None:
             _tell(result, error)
+        if asked is None:
+            add_rows_law(result, model, kwargs.get("random_seed"))
         if asked is None and auxiliary:
             own = result["posterior"]
             own.dataset = own.to_dataset().drop_vars([str(rv.name) for rv in auxiliary])
@@ -130,10 +161,23 @@ def _start(model: pm.Model, kwargs: dict[str, Any]) -> dict[str, Any]:
         mode = find_mode(model, (1.0, 1.0))
     if mode is None:
         return {}
+    start = {k: v for k, v in scattered_start(mode).items() if k not in _relative(model)}
     if _by_nutpie(kwargs):
         compiled = {"jitter_rvs": set(), **(kwargs.get("compile_kwargs") or {})}
-        return {"initvals": scattered_start(mode), "compile_kwargs": compiled}
-    return {"initvals": scattered_start(mode), "init": kwargs.get("init", "adapt_diag")}
+        return {"initvals": start, "compile_kwargs": compiled}
+    return {"initvals": start, "init": kwargs.get("init", "adapt_diag")}
+
+
+def _relative(model: pm.Model) -> set[str]:
+    """Names of values in coordinates that other latents move, which PyMC starts by itself."""
+    found = set()
+    for rv in model.free_RVs:
+        value, transform = model.rvs_to_values[rv], model.rvs_to_transforms[rv]
+        if transform is not None:
+            natural = transform.backward(value, *rv.owner.inputs)
+            if direct_inputs([natural], model.free_RVs):
+                found.add(str(value.name))
+    return found
 
 
 def _estimated_error(model: pm.Model, result: Any) -> NormalError | None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_dp.analyst.marginal.exact.held import held
+from pymc_dp.analyst.marginal.held import held
 
 __all__ = ["log_interval", "log_ndtr", "log_sum"]
 

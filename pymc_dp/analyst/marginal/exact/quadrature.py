@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.marginal.exact.breaks import breaks_of
-from pymc_dp.analyst.marginal.exact.held import held
+from pymc_dp.analyst.marginal.held import held
 from pymc_dp.analyst.records import length_of
 from pymc_dp.analyst.release import Release
 from pymc_dp.mechanisms.additive import AdditiveNoise

@@ -11,15 +11,11 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_dp.analyst.marginal.held import held
 from pymc_dp.analyst.marginal.normal.kinks import kinks_of
-from pymc_dp.analyst.marginal.normal.nodes import (
-    Table,
-    TooManyNodesError,
-    aligned_bounds,
-    node_table,
-    uncensored,
-)
+from pymc_dp.analyst.marginal.normal.nodes import Table, aligned_bounds, node_table, uncensored
 from pymc_dp.analyst.marginal.normal.piecewise import PiecewisePolynomials, piecewise_polynomials
+from pymc_dp.analyst.marginal.normal.places import TooManyNodesError
 from pymc_dp.analyst.marginal.normal.simulated import simulated_table
 from pymc_dp.analyst.marginal.normal.size import UnknownSize
 from pymc_dp.analyst.privatized import concrete_shape
@@ -117,14 +113,16 @@ class Contributions:
         """Write moments as sums over nodes of the records' distribution."""
         table = self.table(order)
         columns = self.columns(table)
+        d, many = columns.type.shape[1], len(table.index) // table.kinds
         means = table.mean(columns)
-        centred = columns - pt.repeat(means, len(table.index) // table.kinds, axis=0)
-        d = columns.type.shape[1]
-        totals = self.sizes @ means
-        covariances = [
-            [self.sizes @ table.mean(centred[:, i] * centred[:, j]) for j in range(i + 1)]
-            for i in range(d)
-        ]
+        numbers = table.weights * pt.repeat(self.sizes, many)
+        totals = numbers @ columns
+        # about a centre that gradients do not see: its own part of them is zero
+        centre = held(means)
+        centred = columns - pt.repeat(centre, many, axis=0)
+        off = means - centre
+        spread = (centred * numbers[:, None]).T @ centred - (off * self.sizes[:, None]).T @ off
+        covariances = [[spread[i, j] for j in range(i + 1)] for i in range(d)]
         return Moments([totals[i] for i in range(d)], covariances)
 
     def table(self, order: int) -> Table:

@@ -25,7 +25,9 @@ from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from scipy import special
 
 from pymc_dp.analyst.factors import per_record_factor
-from pymc_dp.analyst.marginal.normal.nodes import NoNodesError, Table, held, parameters_on
+from pymc_dp.analyst.marginal.held import held
+from pymc_dp.analyst.marginal.normal.nodes import Table
+from pymc_dp.analyst.marginal.normal.places import NoNodesError, parameters_on
 from pymc_dp.analyst.records import RecordBlock, batch_ndim
 from pymc_dp.graph.rows import on_rows
 from pymc_dp.graph.support import small_support
@@ -82,7 +84,7 @@ def simulated_table(
         else:
             values[rv] = _quantiles(rv, own, values, index, parameters)
             logp = _log_density(model, block, rv, values, index, parameters)
-            log_weights = log_weights + logp - held(logp, [*parameters, *values.values()])
+            log_weights = log_weights + logp - held(logp)
     weights = pt.exp(log_weights).reshape((kinds, -1))
     weights = weights / weights.sum(axis=1, keepdims=True)
     return Table(index, values, weights.ravel(), kinds, f"over {number} quasi-random points")
@@ -119,4 +121,4 @@ def _quantiles(rv: Any, z: Matrix, values: Any, index: Any, parameters: Any) -> 
         raise NoNodesError(f"{rv.name!r} has a distribution without known quantiles.") from None
     given = {**values, u: pt.constant(special.ndtr(z[:, 0]))}
     [found] = on_rows([(quantile, 0)], given, index, parameters)
-    return held(found, [*parameters, *values.values()])
+    return held(found)

@@ -21,6 +21,7 @@ from pymc_dp.analyst.marginal.normal.normal_release import NormalReleaseRV
 from pymc_dp.analyst.marginal.strategy import Integrated
 from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.release import Release, releases
+from pymc_dp.analyst.unknown_size import presences
 from pymc_dp.compat import (
     SymbolicRandomVariable,
     default_transform_rules,
@@ -29,10 +30,11 @@ from pymc_dp.compat import (
 )
 from pymc_dp.graph.additivity import Additive, NotAdditiveError, direct_inputs, form_of
 from pymc_dp.graph.intervals import ONCE
+from pymc_dp.graph.rewrites import rebuilt
 from pymc_dp.graph.rows import on_rows
 from pymc_dp.types import Variable
 
-__all__ = ["UnknownSize"]
+__all__ = ["UnknownNumber", "UnknownSize"]
 
 #: variance of the noise on a count from which on sums over n are as good as integrals
 _ENOUGH_NOISE = 0.5
@@ -76,36 +78,34 @@ def _transform(op: RelaxedSizeRV, rv: Any) -> Any:
     return transforms.log
 
 
-class UnknownSize:
-    """The number of records behind some releases, where it is a variable of the model.
+class UnknownNumber:
+    """A number of records that is a variable of the model.
 
     Attributes
     ----------
-    there : TensorVariable
-        Which rows of the table are records.
     name : str
-        The number's name.
+        Its name.
     number : TensorVariable
-        How many there are, in the marginal model: the variable, or its continuous form.
+        It, in the marginal model: the variable, or its continuous form.
     releases : dict
         What stands in place of the variable, and of releases of the number alone.
     """
 
-    def __init__(self, model: pm.Model, there: Variable) -> None:
-        self.model, self.there = model, there
-        [discrete] = there.owner.inputs
+    def __init__(self, model: pm.Model, discrete: Variable) -> None:
+        self.model, self.discrete = model, discrete
         self.name = str(discrete.name)
         self.number: Variable = discrete.astype("float64")
         self.releases: dict[Any, Any] = {}
-        own = [
+        self.counts = [
             release
             for release in releases(model)
             if set(direct_inputs([release.statistic], model.basic_RVs)) == {discrete}
         ]
-        if isinstance(discrete.owner.op, _SMOOTH) and all(map(_noisy, own)):
+        smooth = isinstance(discrete.owner.op, _SMOOTH) and discrete.type.ndim == 0
+        if smooth and all(map(_noisy, self.counts)):
             self.number = RelaxedSizeRV.rv_op(discrete)
             self.releases[discrete] = self.number
-            self.releases |= {release.rv: self._relaxed(release) for release in own}
+            self.releases |= {release.rv: self._relaxed(release) for release in self.counts}
 
     def _relaxed(self, release: Release) -> Any:
         """Make a release of a continuous number of records."""
@@ -116,17 +116,39 @@ class UnknownSize:
         return NormalReleaseRV.rv_op(*given, (), release.mechanism.dtype, last, what)
 
     def in_number(self, graph: Variable) -> Variable:
-        """Write a function of how many rows are there in terms of the number."""
-        form = form_of(graph, [self.there], self.model.basic_RVs)
-        if form is None:
+        """Write a function of the number, or of how many rows are there, in terms of it."""
+        for there in presences([graph], self.model.basic_RVs):
+            if there.owner.inputs == [self.discrete]:
+                graph = self._counted(graph, there)
+        if self.discrete not in self.releases:
             return graph
+        return rebuilt(graph, {self.discrete: self.number})
+
+    def _counted(self, graph: Variable, there: Variable) -> Variable:
+        """Write a function of how many rows are there in terms of the number."""
+        form = form_of(graph, [there], self.model.basic_RVs)
         if not isinstance(form, Additive):
             raise ValueError(f"rows that are there are released by themselves, not {self.name!r}.")
-        one = {self.there: pt.ones(1, dtype=self.there.dtype)}
+        one = {there: pt.ones(1, dtype=there.dtype)}
         [each] = on_rows([(form.contributions, 0)], one, np.zeros(1, dtype=np.int64))
-        nobody = pt.zeros(concrete_shape(self.there), dtype=self.there.dtype)
-        [rest] = graph_replace([graph], {self.there: nobody}, strict=False)
+        nobody = pt.zeros(concrete_shape(there), dtype=there.dtype)
+        [rest] = graph_replace([graph], {there: nobody}, strict=False)
         return rest + self.number * each[0]
+
+
+class UnknownSize(UnknownNumber):
+    """The number of records behind some releases, of a table with more rows.
+
+    Attributes
+    ----------
+    there : TensorVariable
+        Which rows of the table are records.
+    """
+
+    def __init__(self, model: pm.Model, there: Variable) -> None:
+        self.there = there
+        [discrete] = there.owner.inputs
+        super().__init__(model, discrete)
 
     def all_there(self, graphs: Sequence[Variable]) -> list[Variable]:
         """Write what records add for those that are there, and insist that others add nothing."""

@@ -27,7 +27,6 @@ from pymc_dp.analyst.marginal.normal.convolved import (
     laplace_scale,
 )
 from pymc_dp.analyst.marginal.normal.moments import Contributions, Moments
-from pymc_dp.analyst.marginal.normal.nodes import NoNodesError
 from pymc_dp.analyst.marginal.normal.normal_release import (
     Background,
     MixingRV,
@@ -36,6 +35,7 @@ from pymc_dp.analyst.marginal.normal.normal_release import (
     eliminated,
     square,
 )
+from pymc_dp.analyst.marginal.normal.places import NoNodesError
 from pymc_dp.analyst.marginal.rebuild import rebuilt
 from pymc_dp.analyst.marginal.start import find_mode, start_of
 from pymc_dp.analyst.marginal.strategy import Integrated, Replacement

@@ -14,16 +14,17 @@ the total, the prior's matrix of (1, x) included, after its first row is taken o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from numpy.typing import NDArray
 from pymc.logprob.transforms import Transform
 from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.variable import TensorVariable
+from scipy import linalg
 from scipy.special import multigammaln
 
 from pymc_dp.analyst.marginal.strategy import AuxiliaryRV
@@ -39,11 +40,13 @@ from pymc_dp.compat import (
     logprob_rules,
     support_point_rules,
 )
-from pymc_dp.graph.intervals import ONCE
-from pymc_dp.numerics.wishart import bartlett_graph
+from pymc_dp.numerics.wishart import bartlett, bartlett_graph
 from pymc_dp.types import Array
 
-__all__ = ["MarginalGramRV"]
+__all__ = ["MarginalGramRV", "rows_law_given"]
+
+#: names of variables, and their dimensions where they have some
+Rows = Sequence[tuple[str, tuple[str | None, ...] | None]]
 
 
 class MarginalGramRV(AuxiliaryRV, SymbolicRandomVariable):
@@ -51,37 +54,42 @@ class MarginalGramRV(AuxiliaryRV, SymbolicRandomVariable):
 
     Inputs: numbers of rows (J,); mean (d,) and covariance (d, d) of the coordinates that samplers
     move in; all that is known. `prior` is the matrix of an inverse-Wishart prior, with an intercept
-    that of (1, x): [[kappa, kappa m'], [kappa m, Psi + kappa m m']]; `nu` its degrees.
+    that of (1, x): [[kappa, kappa m'], [kappa m, Psi + kappa m m']]; `nu` its degrees. `rows` are
+    the names of the covariance and, with an intercept, the mean of the rows, with their dimensions.
     """
 
     _print_name = ("MarginalGram", "\\operatorname{MarginalGram}")
 
-    def __init__(self, *args: Any, prior: Array, nu: float, first: int, **kwargs: Any) -> None:
-        self.prior, self.nu, self.first = prior, nu, first
+    def __init__(
+        self, *args: Any, prior: Array, nu: float, first: int, rows: Rows = (), **kwargs: Any
+    ) -> None:
+        self.prior, self.nu, self.first, self.rows = prior, nu, first, tuple(rows)
         super().__init__(*args, **kwargs)
 
     @classmethod
     def rv_op(
-        cls, n: NDArray, prior: Array, nu: float, moments: Array, first: int
+        cls, n: Any, prior: Array, nu: float, moments: Array, first: int, rows: Rows = ()
     ) -> TensorVariable:
         """Make the variable; `moments` are second moments of the rows to start from."""
         mean = moments[1:, 0] if first else np.zeros(len(moments))
         cov = moments[first:, first:] - np.outer(mean, mean)
-        given = [pt.as_tensor(np.asarray(part, float)) for part in (n, mean, cov)]
+        given = [pt.as_tensor(part).astype("float64") for part in (n, mean, cov)]
+        holders = given[0].type.shape[0]
         inner = [random_generator_type(), *(part.type() for part in given)]
         rng, drawn_mean, drawn_cov = _rows_law(inner[0], prior, nu, first)
         R = rows_factor(drawn_mean, drawn_cov, first)
         p = len(prior)
-        rng, A = bartlett_graph(rng, inner[1], p, (len(n),))
+        rng, A = bartlett_graph(rng, inner[1], p, (holders,))
         if first:
             A = A[:, 0, 0].set(pt.sqrt(inner[1]))
         root = R @ A
-        S = pt.specify_shape(ones_last(root @ root.mT, first), (len(n), p, p))
+        S = pt.specify_shape(ones_last(root @ root.mT, first), (holders, p, p))
         signature = "[rng],(j),(d),(d,d)->[rng],(j,p,p)"
         options: dict[str, Any] = {
             "prior": prior,
             "nu": nu,
             "first": first,
+            "rows": rows,
             "extended_signature": signature,
         }
         op = cls(inner, [rng, S], **options)
@@ -111,17 +119,54 @@ def _rows_law(rng: Any, prior: Array, nu: float, first: int) -> tuple[Any, Any, 
     return rng, centre + pt.linalg.cholesky(cov) @ z / np.sqrt(weight), cov
 
 
-def _constant(op: MarginalGramRV, n: Array) -> float:
+def rows_law_given(
+    op: MarginalGramRV, S: Array, totals: Array, rng: np.random.Generator
+) -> list[Array]:
+    """Draw the rows' covariance and, with an intercept, their mean, given Gram matrices.
+
+    They are conjugate: the prior's matrix and degrees, those of the rows added.
+
+    Parameters
+    ----------
+    op : MarginalGramRV
+        Tells the prior.
+    S : array, shape (draws, p, p)
+        Sums of the holders' Gram matrices, an intercept in the last place.
+    totals : array, shape (draws,)
+        Rows of all holders.
+    rng : Generator
+        Source of randomness.
+    """
+    first, covs, means = op.first, [], []
+    for gram, total in zip(S, totals, strict=True):
+        whole = op.prior + np.roll(gram, first, axis=(0, 1))
+        centre, weight, scale = _split(whole, first)
+        A = bartlett(rng, len(scale), op.nu + total)
+        factor = linalg.solve_triangular(A, np.linalg.cholesky(scale).T, lower=True)
+        covs.append(factor.T @ factor)
+        # factor' z has the covariance that was drawn
+        means.append(centre + factor.T @ rng.standard_normal(len(scale)) / np.sqrt(weight))
+    return [np.array(covs), np.array(means)] if first else [np.array(covs)]
+
+
+def _constant(op: MarginalGramRV, n: Any) -> Any:
     """Logarithm of what makes the density integrate to one."""
     _, weight, scale = _split(op.prior, op.first)
     d, total = len(scale), n.sum()
-    found = op.nu / 2 * np.linalg.slogdet(scale)[1]
-    found += multigammaln((op.nu + total) / 2, d) - multigammaln(op.nu / 2, d)
-    found -= sum(multigammaln((count - op.first) / 2, d) for count in n)
+    holders = n.type.shape[0]
+    found = _log_gamma((op.nu + total) / 2, d) - _log_gamma((n - op.first) / 2, d).sum()
+    found += op.nu / 2 * np.linalg.slogdet(scale)[1] - multigammaln(op.nu / 2, d)
+    # of the multivariate functions, a power of pi each
+    found += (1 - holders) * d * (d - 1) / 4 * np.log(np.pi)
     if op.first:  # sums instead of means: n^-d each, of which n^(d/2) is the means' spread
-        found -= d / 2 * (np.log(np.pi) * len(n) + np.log(n).sum())
-        found += d / 2 * np.log(weight / (weight + total))
-    return float(found)
+        found -= d / 2 * (np.log(np.pi) * holders + pt.log(n).sum())
+        found += d / 2 * pt.log(weight / (weight + total))
+    return found
+
+
+def _log_gamma(x: Any, d: int) -> Any:
+    """Multivariate gamma function without its power of pi, on the log scale."""
+    return pt.gammaln(x[..., None] - 0.5 * np.arange(d)).sum(axis=-1)
 
 
 @logprob_rules.register(MarginalGramRV)
@@ -129,17 +174,17 @@ def _logprob(
     op: MarginalGramRV, values: Any, rng: Any, n: Any, mean: Any, cov: Any, **kwargs: Any
 ) -> Any:
     S, first = ones_first(values[0], op.first), op.first
-    counts = np.asarray(n.eval(mode=ONCE) if n.owner else n.data, dtype=np.float64)
     d = len(op.prior) - first
     each = 2 * pt.log(pt.diagonal(pt.linalg.cholesky(S), axis1=-2, axis2=-1)).sum(axis=-1)
     whole = pt.linalg.cholesky(S.sum(axis=0) + op.prior)
     # the first row and column, where there is an intercept, are known or taken out
     left = 2 * pt.log(pt.diagonal(whole)[first:]).sum()
-    powers = (counts - d - 1 - first) / 2
-    logp = (powers * (each - first * np.log(counts))).sum()
-    logp += _constant(op, counts) - (op.nu + counts.sum()) / 2 * left
+    powers = (n - d - 1 - first) / 2
+    logp = (powers * (each - first * pt.log(n))).sum()
+    logp += _constant(op, n) - (op.nu + n.sum()) / 2 * left
+    logp = pt.switch(pt.all(n > d - 1 + first), logp, -np.inf)
     if first:
-        logp = pt.switch(pt.all(pt.abs(S[:, 0, 0] - counts) < 1e-6 * counts), logp, -np.inf)
+        logp = pt.switch(pt.all(pt.abs(S[:, 0, 0] - n) < 1e-6 * n), logp, -np.inf)
     return logp
 
 

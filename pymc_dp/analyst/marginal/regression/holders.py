@@ -28,11 +28,12 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.marginal.normal.normal_release import MixingRV
 from pymc_dp.analyst.marginal.regression.gram import MarginalGramRV
+from pymc_dp.analyst.marginal.regression.numbers import Numbers, names_of_numbers
 from pymc_dp.analyst.marginal.strategy import Integrated, MarginalRV, Replacement
 from pymc_dp.analyst.regression.normal_x.gram_tuning import pooled
 from pymc_dp.analyst.regression.normal_x.holder_model import HolderModel, holder_model
 from pymc_dp.analyst.regression.normal_x.holder_releases import entries_of
-from pymc_dp.analyst.regression.normal_x.wishart import CrossProductRV
+from pymc_dp.analyst.regression.normal_x.wishart import CrossProductRV, GramRV
 from pymc_dp.analyst.release import PrivatizedRV, Release, releases
 from pymc_dp.compat import collect_default_updates, logprob_rules
 from pymc_dp.graph.additivity import direct_inputs
@@ -80,11 +81,15 @@ class HolderReleasesRV(MarginalRV):
 
 
 def holders_replacement(
-    model: pm.Model, asked: Sequence[TensorVariable] | None = None
+    model: pm.Model, numbers: Numbers, asked: Sequence[TensorVariable] | None = None
 ) -> Replacement:
     """Integrate z, and the rows' law if it can be, out of a model of several holders."""
-    found = holder_model(model)
-    S, z = found.S, found.z
+    [S] = [rv for rv in model.free_RVs if isinstance(rv.owner.op, GramRV)]
+    _, n, mean, cov = S.owner.inputs
+    found = holder_model(model, n=numbers.roughly(n))
+    known = not direct_inputs([n], model.basic_RVs)
+    number = numbers.of(n)
+    z = found.z
     rows = [rv for rv in found.owned if rv in S.owner.inputs and found.priors.rows_nu > 0]
     if asked is not None:
         rows = [rv for rv in rows if rv in asked]
@@ -95,17 +100,31 @@ def holders_replacement(
         moments = pooled(given)
         prior = found.priors
         grams = MarginalGramRV.rv_op(
-            given.n, prior.rows_scale, prior.rows_nu, moments, int(given.first)
+            number, prior.rows_scale, prior.rows_nu, moments, int(given.first), _named(model, rows)
         )
+    elif not known:
+        grams = GramRV.rv_op(number, mean, cov, S.owner.op.first)
+    if grams is not S:
         latents[str(S.name)] = grams
-    number = int(found.releases.z_laplace.sum())
+    mixed = int(found.releases.z_laplace.sum())
     w: Any = pt.zeros((0,))
-    if number:
-        w = latents[f"{z.name}_w"] = MixingRV.of(number)
-    removed = [z, *([S, *rows] if rows else [])]
+    if mixed:
+        w = latents[f"{z.name}_w"] = MixingRV.of(mixed)
+    removed = [z, *rows, *([S] if grams is not S else [])]
     names = tuple(str(rv.name) for rv in (z, *rows))
-    told = Integrated("exact", names, int(found.releases.n.sum()), "normal given X'X")
+    many = int(found.releases.n.sum()) if known else names_of_numbers(model, n)
+    told = Integrated("exact", names, many, "normal given X'X")
     return Replacement(removed, _releases(model, found, grams, w, told), latents)
+
+
+def _named(
+    model: pm.Model, rows: Sequence[TensorVariable]
+) -> list[tuple[str, tuple[str | None, ...] | None]]:
+    """Names and dimensions of the rows' covariance, then of their mean."""
+    return [
+        (str(rv.name), model.named_vars_to_dims.get(str(rv.name)))
+        for rv in sorted(rows, key=lambda rv: -rv.type.ndim)
+    ]
 
 
 def _releases(

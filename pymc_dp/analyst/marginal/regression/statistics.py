@@ -27,6 +27,7 @@ from pymc_dp.analyst.marginal.normal.normal_release import (
     StandardTotalsRV,
 )
 from pymc_dp.analyst.marginal.regression.holders import holders_replacement
+from pymc_dp.analyst.marginal.regression.numbers import Numbers, names_of_numbers
 from pymc_dp.analyst.marginal.strategy import Integrated, Replacement
 from pymc_dp.analyst.regression.conjugate_priors import constant
 from pymc_dp.analyst.regression.gibbs_ss.latent_statistics import (
@@ -89,16 +90,16 @@ def integrated_statistics(
     Of holders' statistics, z is always integrated out, and the rows' law too, where its prior is
     conjugate, unless variables were asked for and it is not among them.
     """
-    found = []
+    found, numbers = [], Numbers(model)
     for s in latent_statistics(model):
         if asked is None or s in asked:
             _check_method(method, "normal", s)
-            found.append(_statistics_replacement(model, s))
+            found.append(_statistics_replacement(model, s, numbers))
     for z in (rv for rv in model.free_RVs if isinstance(rv.owner.op, CrossProductRV)):
         if asked is None or z in asked:
             _check_method(method, "exact", z)
-            found.append(holders_replacement(model, asked))
-    return found
+            found.append(holders_replacement(model, numbers, asked))
+    return [numbers.replacement(), *found] if numbers.unknown else found
 
 
 def _check_method(method: str | None, own: str, statistics: TensorVariable) -> None:
@@ -109,11 +110,12 @@ def _check_method(method: str | None, own: str, statistics: TensorVariable) -> N
         )
 
 
-def _statistics_replacement(model: pm.Model, s: TensorVariable) -> Replacement:
+def _statistics_replacement(model: pm.Model, s: TensorVariable, numbers: Numbers) -> Replacement:
     """Let the releases of one vector of statistics have their own law."""
     found = by_name(r for r in releases(model) if s in ancestors([r.statistic]))
     check_only_released(model, s, found)
-    mean, cov = s.owner.op.mean_and_cov(*s.owner.inputs[2:])
+    n, *others = s.owner.inputs[2:]
+    mean, cov = s.owner.op.mean_and_cov(numbers.of(n), *others)
     maps = [linear_map(release, s, s.owner.op.layout.size) for release in found]
     rows = np.concatenate([rows for rows, _ in maps])
     offset = np.concatenate([offset for _, offset in maps])
@@ -196,6 +198,6 @@ def _one_by_one(
 
 def _told(model: pm.Model, s: TensorVariable) -> Integrated:
     n = constant(model, s.owner.inputs[2])
-    number = "unknown" if n is None else int(n)
+    number = names_of_numbers(model, s.owner.inputs[2]) if n is None else int(n)
     how = "statistics are normal, as they were declared"
     return Integrated("normal", (str(s.name),), number, how)

@@ -77,8 +77,11 @@ def is_statistic(rv: TensorVariable) -> bool:
     return isinstance(rv.owner.op, GramRV | CrossProductRV)
 
 
-def holder_model(model: pm.Model) -> HolderModel:
-    """Read the holders of a model, or say what keeps them from being sampled by `NormalX`."""
+def holder_model(model: pm.Model, n: Array | None = None) -> HolderModel:
+    """Read the holders of a model, or say what keeps them from being sampled by `NormalX`.
+
+    `n` are numbers of rows to take where the model's are latent.
+    """
     grams = [rv for rv in model.free_RVs if isinstance(rv.owner.op, GramRV)]
     if len(grams) != 1:
         raise ValueError(
@@ -92,7 +95,7 @@ def holder_model(model: pm.Model) -> HolderModel:
         if isinstance(rv.owner.op, CrossProductRV) and rv.owner.inputs[1] is S
     ]
     owned, priors = _conjugate(model, S, z)
-    found, sources = read_releases(model, S, z)
+    found, sources = read_releases(model, S, z, n)
     return HolderModel(S, z, [S, z, *owned], found, priors, sources)
 
 

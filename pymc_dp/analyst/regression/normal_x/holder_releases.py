@@ -56,11 +56,23 @@ class Source:
 
 
 def read_releases(
-    model: pm.Model, S: TensorVariable, z: TensorVariable
+    model: pm.Model, S: TensorVariable, z: TensorVariable, n: Array | None = None
 ) -> tuple[Releases, list[Source]]:
-    """Collect every release of entries of S and z, an intercept in the first place."""
+    """Collect every release of entries of S and z, an intercept in the first place.
+
+    Numbers of rows are `n`, or the model's where they are known.
+    """
     first = int(S.owner.op.first)
-    n = np.asarray(S.owner.inputs[1].eval(mode=ONCE), dtype=np.float64)
+    if n is None:
+        latent = direct_inputs([S.owner.inputs[1]], model.basic_RVs)
+        if latent:
+            names = ", ".join(repr(rv.name) for rv in latent)
+            raise ValueError(
+                f"The number of rows behind {S.name!r} is latent ({names}), and NormalX takes "
+                "numbers that are known: write pmdp.sample(), which integrates z out, or sample "
+                "pmdp.marginalize(model)."
+            )
+        n = np.asarray(S.owner.inputs[1].eval(mode=ONCE), dtype=np.float64)
     holders, p = n.size, int(S.type.shape[-1] or 0)
     shapes = (holders, p, p), (holders, p)
     hat, noise, laplace = ([np.zeros(shape) for shape in shapes] for _ in range(3))

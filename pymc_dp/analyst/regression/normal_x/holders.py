@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
+from pymc.vartypes import discrete_types
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
@@ -21,7 +22,7 @@ __all__ = ["HolderStatistics"]
 def HolderStatistics(  # noqa: N802  (declares variables, as pm.Normal beside it does)
     name: str,
     *,
-    n: ArrayLike,
+    n: Any,
     coef: Any,
     sigma2: Any,
     cov_x: Any,
@@ -45,8 +46,11 @@ def HolderStatistics(  # noqa: N802  (declares variables, as pm.Normal beside it
     ----------
     name : str
         Prefix of the variables' names.
-    n : array of int, shape (J,)
-        Number of records of each holder; a number where there is one holder.
+    n : array of int, shape (J,), or sequence of int and TensorVariable
+        Number of records of each holder; a number where there is one holder. Where only a noisy
+        count of a holder's records is known, the number is a variable of the model:
+        ``pmdp.unknown_size("n", prior).sum()``, see :func:`~pymc_dp.unknown_size`. Such a model is
+        sampled with z integrated out (:func:`~pymc_dp.marginalize`).
     coef : TensorVariable, shape (p,)
         Regression coefficients, the intercept last where there is one.
     sigma2 : TensorVariable
@@ -102,7 +106,7 @@ def HolderStatistics(  # noqa: N802  (declares variables, as pm.Normal beside it
     if mean.type.ndim != 1 or mean.type.shape[0] not in (d, None):
         raise ValueError(f"mean_x of {name!r} has shape {mean.type.shape}, expected ({d},).")
     S = GramRV.rv_op(
-        pt.as_tensor_variable(counts),
+        counts,
         pt.specify_shape(mean, (d,)),
         pt.specify_shape(cov, (d, d)),
         first,
@@ -111,7 +115,7 @@ def HolderStatistics(  # noqa: N802  (declares variables, as pm.Normal beside it
     z = CrossProductRV.rv_op(S, pt.specify_shape(coef, (p,)), sigma2)
     z = model.register_rv(z, f"{name}_z")
     i, k = layout.pairs[: layout.n_xx].T
-    return [pt.concatenate([S[j][i, k], z[j]]) for j in range(counts.size)]
+    return [pt.concatenate([S[j][i, k], z[j]]) for j in range(counts.type.shape[0])]
 
 
 def _check_known(name: str, sigma2: Any, cov_x: Any) -> None:
@@ -138,7 +142,28 @@ def _side(name: str, cov: TensorVariable) -> int:
     return int(side)
 
 
-def _counts(name: str, n: ArrayLike, p: int) -> NDArray[np.float64]:
+def _counts(name: str, n: Any, p: int) -> TensorVariable:
+    """Numbers of records as a vector; those that are latent are whole by their priors."""
+    listed = list(n) if isinstance(n, list | tuple) else [n]
+    if not any(isinstance(one, Variable) for one in listed):
+        return pt.as_tensor_variable(_known_counts(name, n, p))
+    counts = []
+    for one in listed:
+        if not isinstance(one, Variable):
+            counts.append(pt.constant(_known_counts(name, one, p)[0]))
+            continue
+        number: Any = pt.as_tensor_variable(one)
+        if number.type.ndim or number.dtype not in discrete_types:
+            raise ValueError(
+                f"n of {name!r} must be whole numbers, one a holder; {one} is {number.dtype} with "
+                f"{number.type.ndim} axes. Write [n_0, n_1], each a number or "
+                'pmdp.unknown_size("n_0", pm.DiscreteUniform.dist(1, 5000)).sum().'
+            )
+        counts.append(number.astype("float64"))
+    return pt.stack(counts)
+
+
+def _known_counts(name: str, n: ArrayLike, p: int) -> NDArray[np.float64]:
     counts = np.atleast_1d(np.asarray(n, dtype=np.float64))
     if (
         counts.ndim != 1

@@ -110,6 +110,7 @@ def _gram_logp(
     below = pt.tril(A, -1)
     normal = -0.5 * (below**2).sum() - 0.5 * np.log(2 * np.pi) * pt.tril(pt.ones_like(A), -1).sum()
     logp = chi[:, op.first :].sum() + normal - _log_gram_jacobian(lower, R, op.first)
+    logp = pt.switch(pt.all(degrees > 0), logp, -np.inf)  # n may be latent
     if op.first:
         logp = pt.switch(pt.all(pt.abs(S[:, 0, 0] - n) < 1e-6 * n), logp, -np.inf)
     return logp

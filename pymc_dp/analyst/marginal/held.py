@@ -63,7 +63,7 @@ def held(x: Any) -> TensorVariable:
     --------
     >>> import pytensor
     >>> import pytensor.tensor as pt
-    >>> from pymc_dp.analyst.marginal.exact.held import held
+    >>> from pymc_dp.analyst.marginal.held import held
     >>> x = pt.dscalar("x")
     >>> pytensor.grad(x * held(x), x).eval({x: 3.0})
     array(3.)
