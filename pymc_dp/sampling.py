@@ -53,9 +53,9 @@ def sample(draws: int = 1000, *, executor: Any = None, **kwargs: Any) -> Any:
     cells. Categorical records, and others with finitely many states, are counted: where there are
     1000 or more of them and ten for every state, and neither they nor a step were asked for, what
     is sampled is ``pmdp.marginalize(model, method="counts")``. Of several holders' statistics
-    (:func:`~pymc_dp.HolderStatistics`), where nutpie is installed or a number of rows is latent,
-    and neither they nor a step were asked for, z and the law of the rows are integrated out; the
-    law is drawn afterwards, given the rest.
+    (:func:`~pymc_dp.HolderStatistics`), where a number of rows is latent and neither they
+    nor a step were asked for, z and the law of the rows are integrated out; the law is drawn
+    afterwards, given the rest.
 
     For a curator, who passes a step such as :class:`~pymc_dp.DPPenalty`: the result is redacted
     (:func:`~pymc_dp.redact`), and its attributes ``privacy_epsilon`` and ``privacy_delta`` tell the

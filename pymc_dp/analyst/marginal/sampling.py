@@ -72,24 +72,17 @@ def counted(model: pm.Model, **kwargs: Any) -> pm.Model | None:
 
 
 def integrated_holders(model: pm.Model, **kwargs: Any) -> pm.Model | None:
-    """Return the model without holders' z and the law of their rows, where that is better.
+    """Return the model without holders' z and the law of their rows, where these are not sampled.
 
     :func:`~pymc_dp.analyst.marginal.regression.by_default.holders_to_integrate` says where; None
     elsewhere.
     """
-    if not holders_to_integrate(model, _by_nutpie(kwargs), **kwargs):
-        return None
-    try:
-        return marginalize(model)
-    except ValueError:
-        if not _by_nutpie(kwargs):  # nothing else samples a latent number of rows
-            raise
-        return None  # NormalX tells why
+    return marginalize(model) if holders_to_integrate(model, **kwargs) else None
 
 
 def told_of_holders(model: pm.Model) -> list[str]:
     """Say what :func:`~pymc_dp.sample` integrates out of a model of holders by itself."""
-    gone = holders_to_integrate(model, _by_nutpie({}))
+    gone = holders_to_integrate(model)
     if not gone:
         return []
     names = ", ".join(str(rv.name) for rv in gone if not isinstance(rv.owner.op, GramRV))

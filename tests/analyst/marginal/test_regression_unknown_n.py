@@ -186,7 +186,7 @@ def test_numbers_that_are_no_numbers():
 def test_sample_integrates_holders_out_and_draws_the_rows_law():
     model = holder()
     assert "Integrated out by pmdp.sample" in str(pmdp.explain(model))
-    assert not pmdp.explain(holder(250)).by_sample  # NormalX samples it, where there is no nutpie
+    assert not pmdp.explain(holder(250)).by_sample  # NormalX samples it
     with model:
         idata = pmdp.sample(20, tune=200, chains=1, cores=1, progressbar=False, quiet=True)
     assert set(idata.posterior.data_vars) == {"slope", "n", "cov_x"}

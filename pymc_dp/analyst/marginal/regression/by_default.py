@@ -20,19 +20,19 @@ from pymc_dp.graph.intervals import ONCE
 __all__ = ["add_rows_law", "holders_to_integrate"]
 
 
-def holders_to_integrate(model: pm.Model, nutpie: bool, **kwargs: Any) -> list[Any]:
+def holders_to_integrate(model: pm.Model, **kwargs: Any) -> list[Any]:
     """Statistics of holders that ``pmdp.sample`` integrates out by itself; none elsewhere.
 
-    It does where nutpie samples what is left, which beats :class:`~pymc_dp.NormalX`, or where a
-    number of rows is latent, which that step does not take; and where nothing was asked for that
-    is gone then: a step, starting values, or the statistics and what is computed of them.
+    It does where a number of rows is latent, which :class:`~pymc_dp.NormalX` does not take, and
+    where nothing was asked for that is gone then: a step, starting values, or the statistics and
+    what is computed of them. Elsewhere that step gives a first result much sooner than nutpie,
+    which compiles anew for every model.
     """
     grams = [rv for rv in model.free_RVs if isinstance(rv.owner.op, GramRV)]
     if len(grams) != 1 or latent_statistics(model) or record_variables(model):
         return []
     [S] = grams
-    latent = direct_inputs([S.owner.inputs[1]], model.basic_RVs)
-    if not (nutpie or latent):
+    if not direct_inputs([S.owner.inputs[1]], model.basic_RVs):
         return []
     if any(kwargs.get(name) is not None for name in ("step", "initvals", "trace")):
         return []
