@@ -274,3 +274,53 @@ def test_scores_of_survival_and_mixtures_can_be_declared():
     assert "RecordGibbs" in str(pmdp.explain(model))
     with pytest.raises(ValueError, match="cannot be integrated out"):
         pmdp.marginalize(model)
+
+
+def clamped_moments(mean, bound):
+    """Mean and mean square of N(mean, 1) clamped to +-bound."""
+    x = np.linspace(mean - 12, mean + 12, 400_001)
+    weight = stats.norm.pdf(x - mean) * (x[1] - x[0])
+    held = np.clip(x, -bound, bound)
+    return weight @ held, weight @ held**2
+
+
+def test_a_count_of_classes_and_a_sum_given_them():
+    """Normal law of two sums of records (k, x given k), written out by quadrature."""
+    released, n = np.array([26.5, 64.2]), 200
+    with pm.Model() as model:
+        p, c = pm.Beta("p", 1, 1), pm.Normal("c", 0, 1)
+        k = pm.Bernoulli("k", p, shape=n)
+        x = pm.Normal("x", c * k, 1, shape=n)
+        sums = pt.stack([pmdp.clamp(x, -2, 2).sum(), k.sum()])
+        pmdp.Privatized("sums", sums, pmdp.Gaussian(sigma=2), observed=released)
+    small = pmdp.marginalize(model, method="normal")
+    logp = small.compile_logp(vars=[small["sums"]], sum=True)
+    for share, center in ((0.3, 0.4), (0.35, 1.5)):
+        (m0, s0), (m1, s1) = clamped_moments(0, 2), clamped_moments(center, 2)
+        mean = np.array([(1 - share) * m0 + share * m1, share])
+        second = np.array([[(1 - share) * s0 + share * s1, share * m1], [share * m1, share]])
+        cov = n * (second - np.outer(mean, mean)) + 4 * np.eye(2)
+        right = stats.multivariate_normal.logpdf(released, n * mean, cov)
+        found = logp({"p_logodds__": np.log(share / (1 - share)), "c": center})
+        assert found == pytest.approx(right, abs=1e-5)
+
+
+@pytest.mark.parametrize("bound", [2, None])
+def test_covariates_in_data_containers_may_be_changed(bound):
+    """The law of a sum follows pm.set_data, as a model made anew does."""
+    first, second = np.linspace(-1, 1, 30), np.linspace(0, 3, 30) ** 2
+
+    def build(values):
+        with pm.Model() as model:
+            b = pm.Normal("b", 0, 1)
+            x = pm.Normal("x", b * pm.Data("covariate", values), 1, shape=30)
+            held = x if bound is None else pmdp.clamp(x, -bound, bound)
+            pmdp.Privatized("sum", held.sum(), pmdp.Laplace(scale=1), observed=2.0)
+        return pmdp.marginalize(model, method="normal")
+
+    changed, fresh = build(first), build(second)
+    with changed:
+        pm.set_data({"covariate": second})
+    at = {"b": 0.4}
+    assert changed.compile_logp()(at) == pytest.approx(float(fresh.compile_logp()(at)), abs=1e-9)
+    assert changed.compile_logp()(at) != pytest.approx(float(build(first).compile_logp()(at)))
