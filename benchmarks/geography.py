@@ -2,7 +2,7 @@
 
 A state, 20 counties and 500 tracts, a histogram of 24 cells in each, discrete Gaussian noise at all
 three levels and an exact total. New confidential tables and new noise in every replicate, two
-chains of 1000 + 1000 draws. The tables are not drawn from the model's prior: tracts of a county
+chains of 1000 + 3000 draws. The tables are not drawn from the model's prior: tracts of a county
 differ in size, which the model takes for spread of the cells.
 
 Of every count (tract, county and state cells, and the people of a county) it is asked whether the
@@ -20,7 +20,7 @@ import pymc_dp as pmdp
 from benchmarks._peers import QUIET, kept
 from examples.geography import build, simulate
 
-REPLICATES, TUNE, DRAWS = 6, 1000, 1000
+REPLICATES, TUNE, DRAWS = 2, 1000, 3000
 LEVEL = 0.9
 
 
