@@ -274,7 +274,7 @@ class TestWhatIsRefused:
             lambda arrays: arrays["X"].sum(axis=0),
             lambda arrays: arrays["X"] / arrays["X"].shape[0],
             # all records share one generator, and some take more of its numbers than others
-            lambda arrays: pt.random.gamma(pt.exp(arrays["X"]), scale=1.0, return_next_rng=True)[1],
+            lambda arrays: pm.Gamma.dist(pt.exp(arrays["X"]), 1.0),
         ],
     )
     def test_sums_of_what_mixes_records(self, wrong):
