@@ -2,6 +2,7 @@
 
 import _thread
 import os
+import signal
 import threading
 import time
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -105,6 +106,15 @@ class Endless:
             time.sleep(0.01)
 
 
+@pytest.fixture
+def interruptible():
+    """Python's own answer to an interrupt, which jobs in the background are started without."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_interrupted_tasks_hand_in_what_they_have(monkeypatch):
     monkeypatch.setattr(worker, "INTERVAL", 0.05)
     told = []
@@ -170,6 +180,7 @@ def test_every_process_compiles_into_a_directory_of_its_own():
     assert here[0] == own
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_dask_tells_how_far_tasks_are_and_reaches_them(monkeypatch):
     monkeypatch.setattr(worker, "INTERVAL", 0.05)
     told = []
