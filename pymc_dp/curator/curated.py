@@ -7,7 +7,8 @@ import numpy as np
 import pymc as pm
 
 from pymc_dp.accounting.budget import PrivacyBudget
-from pymc_dp.curator.confidential import array_leaves, leaf_value, shared_records
+from pymc_dp.curator.common_rows import shared_records
+from pymc_dp.curator.confidential import array_leaves, leaf_value
 from pymc_dp.curator.likelihood import RecordLikelihood, records_of
 from pymc_dp.curator.model import sharded_models
 from pymc_dp.graph.inner_graphs import inner_constants

@@ -14,7 +14,7 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.tensor.basic import Alloc, ARange, Eye, MakeVector
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.reshape import SplitDims
@@ -34,7 +34,7 @@ from pymc_dp.graph.additivity import (
     UnknownOperationError,
     per_record_forms,
 )
-from pymc_dp.graph.inner_graphs import is_foreign, operations
+from pymc_dp.graph.inner_graphs import is_foreign, with_parts
 from pymc_dp.types import Variable
 
 Rows = list[NDArray[Any]]
@@ -94,7 +94,7 @@ def _refuse_mixed(
     """Refuse a graph unless it has one slice for each record, or none of them."""
     try:
         if not vouched:
-            _refuse_foreign([graph], [*axes, *fixed])
+            _refuse_foreign(graph, axes, fixed)
         form = per_record_forms(graph, axes, vouched, fixed).get(graph)
     except UnknownOperationError as error:
         if vouched:
@@ -113,13 +113,23 @@ def _refuse_mixed(
     return form
 
 
-def _refuse_foreign(graphs: Sequence[Variable], blockers: Collection[Variable]) -> None:
-    """Refuse operations of others, in disguise too: as part of a known one, or derived from it."""
-    for op in operations(graphs, blockers):
-        if is_foreign(op):
-            raise UnknownOperationError(
-                f"`{type(op).__name__}` is not one of PyTensor's or PyMC's operations"
-            )
+def _refuse_foreign(
+    graph: Variable, records: Collection[Variable], fixed: Collection[Variable]
+) -> None:
+    """Refuse what others' operations do to records, in disguise too.
+
+    That is as part of a known operation, or as one that is derived from it.
+    """
+    reached = set(records)
+    for node in io_toposort([*records, *fixed], [graph]):
+        if reached.isdisjoint(node.inputs):
+            continue
+        reached.update(node.outputs)
+        for op in with_parts(node.op):
+            if is_foreign(op):
+                raise UnknownOperationError(
+                    f"`{type(op).__name__}` is not one of PyTensor's or PyMC's operations"
+                )
 
 
 def uses_number_of_records(

@@ -17,6 +17,7 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.curator.blocks import Rows, cut, filled_up, in_blocks, missing_rows
+from pymc_dp.curator.common_rows import shared_records
 from pymc_dp.curator.confidential import (
     count_records,
     is_updated,
@@ -25,7 +26,6 @@ from pymc_dp.curator.confidential import (
     record_arrays,
     refuse_other_data,
     refuse_updates,
-    shared_records,
 )
 from pymc_dp.curator.independence import (
     check_records_apart,

@@ -19,16 +19,17 @@ def operations(variables: Iterable[Variable], blockers: Iterable[Variable] = ())
     stop = set(blockers)
     for variable in ancestors(list(variables), blockers=stop):
         if variable.owner and variable not in stop:
-            yield from _with_parts(variable.owner.op)
+            yield from with_parts(variable.owner.op)
 
 
-def _with_parts(op: Any) -> Iterator[Any]:
+def with_parts(op: Any) -> Iterator[Any]:
+    """List an operation and those inside of it."""
     yield op
     if isinstance(op, HasInnerGraph):
         yield from operations(op.inner_outputs)
     for name in ("core_op", "scalar_op"):
         if hasattr(op, name):
-            yield from _with_parts(getattr(op, name))
+            yield from with_parts(getattr(op, name))
 
 
 def _constants(op: Any) -> list[Constant]:

@@ -11,7 +11,7 @@ from pytensor.compile.mode import Mode
 from pytensor.scan import scan
 
 import pymc_dp as pmdp
-from pymc_dp.curator.confidential import shared_records
+from pymc_dp.curator.common_rows import shared_records
 from pymc_dp.curator.likelihood import FlatSpace, RecordLikelihood, records_of
 
 rng = np.random.default_rng(0)

@@ -304,7 +304,7 @@ def likelihood_in_a_function():
 @pytest.mark.parametrize(
     ("build", "what"),
     [
-        (fitted_inside, "The likelihood of 'y'"),
+        (fitted_inside, "'y'"),
         (prior_inside, "'mu'"),
         (potential_inside, "'near'"),
         (prior_in_a_function, "The prior of 'mu'"),

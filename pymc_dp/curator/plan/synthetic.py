@@ -12,7 +12,7 @@ import scipy
 from pytensor.graph.replace import clone_replace
 
 from pymc_dp.compat import models_in_context
-from pymc_dp.curator.confidential import shared_records
+from pymc_dp.curator.common_rows import shared_records
 from pymc_dp.curator.curated import confidential_arrays, curated_models, read_freely
 from pymc_dp.curator.likelihood import records_of
 from pymc_dp.curator.model import RecordModel, record_model, sharded_models

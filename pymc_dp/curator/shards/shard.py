@@ -12,7 +12,7 @@ import pymc as pm
 from numpy.typing import NDArray
 
 from pymc_dp.compat import no_model_context
-from pymc_dp.curator.confidential import row_marks
+from pymc_dp.curator.common_rows import row_marks
 from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.score.totals import ConfidentialScores

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_dp.curator.confidential import as_rows, row_marks
+from pymc_dp.curator.common_rows import as_rows, row_marks
 from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.likelihood import RecordLikelihood
 from pymc_dp.curator.model import RecordModel
@@ -99,7 +99,7 @@ class ShardedLikelihood(RecordLikelihood):
         )
 
     def _in_common(self, counts: list[int], public: PublicRows) -> bool:
-        """Decide as :func:`~pymc_dp.curator.confidential.shared_records` does of whole arrays."""
+        """Decide as :func:`~pymc_dp.curator.common_rows.shared_records` does of whole arrays."""
         equal, found, own_found, own_sample, different = counts
         if equal == sum(length > 0 for length in self._shards.lengths):
             return len(np.unique(public.marks)) > 1
