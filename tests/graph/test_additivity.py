@@ -5,8 +5,15 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
+from pytensor.tensor.basic import Split
 
-from pymc_dp.graph.additivity import NotAdditiveError, PerRecord, direct_inputs, form_of
+from pymc_dp.graph.additivity import (
+    NotAdditiveError,
+    PerRecord,
+    direct_inputs,
+    form_of,
+    per_record_forms,
+)
 
 N, D, K = 7, 3, 4
 x = pt.vector("x", shape=(N,))
@@ -215,3 +222,12 @@ def test_direct_inputs_stop_at_the_first():
     y = 2 * x
     assert direct_inputs([y.sum() + b], [x, y]) == [y]
     assert set(direct_inputs([y.sum() + x.sum()], [x, y])) == {x, y}
+
+
+def test_records_do_not_decide_where_an_array_is_cut():
+    x = pt.matrix("x", shape=(2, 4))
+    sizes = pt.cast(x[:, 0], "int64")
+    with pytest.raises(NotAdditiveError, match="cuts at places that depend on records"):
+        per_record_forms(Split(2, axis=1)(x, sizes)[0], {x: 0})
+    kept = Split(2, axis=1)(x, [1, 3])[1]
+    assert per_record_forms(kept, {x: 0})[kept].axis == 0
