@@ -215,6 +215,20 @@ CURATOR = [
         "curator/steps/test_dp_barker.py",
     ),
     Mutation(
+        "jumps to zero accepted without the ratio of what is offered",
+        "analyst/count_gibbs/jumps.py",
+        "ratio += offered if there == 0.0 else -offered",
+        "ratio += 0.0",
+        "analyst/count_gibbs/test_moved.py",
+    ),
+    Mutation(
+        "derivatives as a nested graph says they are",
+        "curator/likelihood.py",
+        "written_out(without_checks(total))",
+        "without_checks(total)",
+        "curator/test_independence.py",
+    ),
+    Mutation(
         "linear ratios not clipped",
         "curator/linear_ratios.py",
         "ratio = _TOP if ratio > _TOP else ratio",
