@@ -108,6 +108,9 @@ def sample(draws: int = 1000, *, executor: Any = None, **kwargs: Any) -> Any:
     cells = cell_variables(model)
     records = [rv for rv in record_variables(model) if rv not in cells]
     _check_one_step_each(kwargs.get("step"))
+    large = [rv for rv in cells if np.prod(shape_of(rv)) > MOST_CELLS]
+    hidden = [*records, *large, *(rv for rv in model.free_RVs if is_statistic(rv))]
+    _check_densities(hidden, kwargs)
     if integrated_out(model):
         return sample_marginal(draws, model, executor, **kwargs)
     tables = counted(model, **kwargs)
@@ -118,8 +121,6 @@ def sample(draws: int = 1000, *, executor: Any = None, **kwargs: Any) -> Any:
         return sample_marginal(draws, without_rows, executor, **kwargs)
     hint_at_marginalize(model, records)
     if kwargs.get("var_names") is None:
-        large = [rv for rv in cells if np.prod(shape_of(rv)) > MOST_CELLS]
-        hidden = [*records, *large, *(rv for rv in model.free_RVs if is_statistic(rv))]
         others = [str(rv.name) for rv in model.unobserved_RVs if rv not in hidden]
         kwargs["var_names"] = others or None
     ours = records or cells or any(is_statistic(rv) for rv in model.free_RVs)
@@ -157,6 +158,21 @@ def _check_can_be_sent(steps: list[Any], model: pm.Model, kwargs: dict[str, Any]
                 f"{name}= is called at every draw, in this process, and chains on an executor "
                 f"come back when they are done: leave {name}= or executor= out."
             )
+
+
+def _check_densities(hidden: list[Any], kwargs: dict[str, Any]) -> None:
+    """Refuse, before sampling, densities that need what is not stored."""
+    wanted = kwargs.get("idata_kwargs") or {}
+    asked = [name for name in ("log_likelihood", "log_prior") if wanted.get(name)]
+    if not asked or not hidden or kwargs.get("var_names") is not None:
+        return
+    names = ", ".join(repr(str(rv.name)) for rv in hidden)
+    raise ValueError(
+        f"idata_kwargs asks for {asked[0]}, which is a density given {names}, and pymc_dp.sample "
+        f"does not store that: name all variables in var_names=, or call pm.sample. Densities of "
+        "releases given the parameters alone, for arviz.loo, come from "
+        "pymc_dp.compute_log_likelihood and a model of pymc_dp.marginalize."
+    )
 
 
 class _Storage(NDArray):

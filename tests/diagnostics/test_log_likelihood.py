@@ -112,3 +112,9 @@ def test_models_whose_releases_are_no_points():
         pmdp.DPPenalty(epsilon=1, delta=1e-6, chains=1, clip_logp=3, step_size=0.5)
     with pytest.raises(pmdp.PrivacyError, match="not private"):
         pmdp.compute_log_likelihood(idata, model=curated)
+
+
+@pytest.mark.parametrize("group", ["log_likelihood", "log_prior"])
+def test_densities_of_records_that_are_not_stored_are_refused_before_sampling(group):
+    with holders(), pytest.raises(ValueError, match=r"'x_a'.*var_names=.*marginalize"):
+        pmdp.sample(idata_kwargs={group: True})
