@@ -13,11 +13,12 @@ INTEROP_VENV := .venv-interop
 INTEROP_READY := $(INTEROP_VENV)/.installed
 SPHINX := $(DOCS_VENV)/bin/python -m sphinx -W --keep-going -d docs/_build/doctrees
 
-.PHONY: docs docs-links demo test test-oracles test-interop coverage lint types calibrate mutate package bench clean help
+.PHONY: docs docs-links demo test test-oracles test-pages test-interop coverage lint types calibrate mutate package bench clean help
 help:
 	@echo "make demo       set up and run examples/quickstart.py"
 	@echo "make test       set up and run the tests (a quarter of an hour on two cores, most of it compiling)"
-	@echo "make test-oracles  tests of what the tests compare with: exact answers, statistical assertions"
+	@echo "make test-oracles  tests of what the tests compare with: exact answers, statistical assertions, breaks they must notice"
+	@echo "make test-pages  the Python of README and docs, as written, with short chains"
 	@echo "make test-interop  readers against thousands of releases of OpenDP, diffprivlib, SmartNoise and Tumult (needs Java)"
 	@echo "make lint types static checks"
 	@echo "make coverage   the tests, and which lines none of them reaches (compiled loops are not seen)"
@@ -36,10 +37,13 @@ demo: $(READY)
 	$(BIN)/python examples/quickstart.py
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not calibrate and not oracles and not interop"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not calibrate and not oracles and not pages and not interop"
 
 test-oracles: $(READY)
 	$(BIN)/python -m pytest -n 2 -m oracles tests
+
+test-pages: $(READY)
+	$(BIN)/python -m pytest -n 2 -m pages tests/test_docs.py
 
 $(INTEROP_READY): pyproject.toml tools/find_python.sh
 	@for folder in tools smartnoise tumult; do \

@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from pymc_dp.datasets import banana, correlated_gaussian
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.vector import FlatSpace
 
 
@@ -12,7 +13,7 @@ from pymc_dp.graph.vector import FlatSpace
 def test_log_density_differs_by_a_constant_only(problem):
     model = problem.model()
     space = FlatSpace(model)
-    logp = model.compile_logp()
+    logp = model.compile_logp(mode=ONCE)
     draws = problem.posterior(30, 1)
     start = model.initial_point()
     ours = np.array([float(logp(space.unflatten(theta, start))) for theta in draws])

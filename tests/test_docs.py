@@ -28,6 +28,7 @@ PAGES = [
 ]
 
 mpl.use("Agg")
+pytestmark = pytest.mark.pages
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -7,6 +7,7 @@ import pytest
 from scipy import special, stats
 
 import pymc_dp as pmdp
+from pymc_dp.graph.intervals import ONCE
 from tests.checks import assert_same_distribution
 
 MOST, COUNT, TOTAL = 120, 53, 80.0
@@ -49,7 +50,7 @@ def test_sums_over_n_are_integrals():
     small = pmdp.marginalize(example(pm.Poisson.dist(60)))
     assert small["n"].dtype == "float64"
     n, p_n, mu, p_mu = exact(lambda k: stats.poisson.logpmf(k, 60))
-    logp = small.compile_logp(jacobian=False)
+    logp = small.compile_logp(jacobian=False, mode=ONCE)
     sizes, places = np.arange(20.0, 100.0, 0.5), np.linspace(-0.8, 4.2, 101)
     grid = np.array(
         [[logp({"n_log__": np.log(k), "mu": np.array(m)}) for m in places] for k in sizes]
@@ -89,7 +90,7 @@ def test_number_and_sums_in_one_release():
         both = pt.stack([there.sum(), (there * pmdp.clamp(x, -1, 1)).sum()])
         pmdp.Privatized("both", both, pmdp.Gaussian(sigma=[4.0, 9.0]), observed=[480.0, 100.0])
     small = pmdp.marginalize(model)
-    logp = small.compile_logp(vars=small.observed_RVs)(
+    logp = small.compile_logp(vars=small.observed_RVs, mode=ONCE)(
         {"n_log__": np.log(470.0), "mu": np.array(0.0)}
     )
     z = np.linspace(-8, 8, 200001)

@@ -8,6 +8,7 @@ import pytest
 import pymc_dp as pmdp
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.separable import MOST_COLUMNS, separated
+from pymc_dp.graph.intervals import ONCE
 
 N = 30
 rng = np.random.default_rng(0)
@@ -100,11 +101,15 @@ def test_ratios_are_those_of_the_likelihood(declare, columns):
     theta, rows, logp = records.likelihood.graph
     found = separated(theta, rows, logp)
     assert found is not None
-    statistics = found.statistics.eval(dict(zip(rows, records.likelihood.data, strict=True)))
+    statistics = found.statistics.eval(
+        dict(zip(rows, records.likelihood.data, strict=True)), mode=ONCE
+    )
     assert statistics.shape == (N, columns)
     draw = np.random.default_rng(1)
     one, other = (records.space.start + draw.normal(size=records.space.size) for _ in range(2))
-    factors = found.natural.eval({theta: one}) - found.natural.eval({theta: other})
+    factors = found.natural.eval({theta: one}, mode=ONCE) - found.natural.eval(
+        {theta: other}, mode=ONCE
+    )
     expected = records.likelihood(one) - records.likelihood(other)
     np.testing.assert_allclose(statistics @ factors[1:] + factors[0], expected, rtol=1e-10)
 
@@ -123,7 +128,7 @@ def test_records_beyond_the_range_have_no_infinite_statistic():
     """Minus infinity at every point has left the ratio."""
     theta, x = pt.dvector("theta"), pt.dvector("x")
     found = separated(theta, [x], pt.switch(x > 0, -x * theta[0], -np.inf))
-    statistics = found.statistics.eval({x: [-1.0, 2.0]})
+    statistics = found.statistics.eval({x: [-1.0, 2.0]}, mode=ONCE)
     np.testing.assert_array_equal(np.abs(statistics), [[0.0], [2.0]])
 
 
@@ -132,4 +137,4 @@ def test_published_problems_separate():
     for problem, columns in ((banana, 2), (gauss, 10)):
         likelihood = RecordModel(problem.model(), confidential=False).likelihood
         rows = dict(zip(likelihood.graph[1], likelihood.data, strict=True))
-        assert separated(*likelihood.graph).statistics.eval(rows).shape == (50, columns)
+        assert separated(*likelihood.graph).statistics.eval(rows, mode=ONCE).shape == (50, columns)

@@ -75,6 +75,7 @@ def test_result_is_what_arviz_reads(tree):
     az.plot_ecdf_pit(tree, backend="none")
 
 
+@pytest.mark.oracles
 def test_wrong_noise_is_seen(model):
     """Releases with four times the noise that the model knows of."""
     wrong = pmdp.calibrate(

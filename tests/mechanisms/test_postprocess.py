@@ -9,6 +9,7 @@ from pytensor.tensor.random.type import random_generator_type
 from scipy import integrate, stats
 
 import pymc_dp as pmdp
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.numerics.compiled import density_key
 from tests.mechanisms.chi_square import assert_follows, evaluate
 
@@ -71,7 +72,7 @@ def test_probabilities_sum_to_one_and_draws_follow_them(mechanism, values):
     assert np.exp(log_p).sum() == pytest.approx(1, abs=1e-9)
     rng = random_generator_type()
     next_rng, value = mechanism.draw(pt.full((200_000,), STATISTIC), rng)
-    draw = pytensor.function([pytensor.In(rng, mutable=True)], [next_rng, value])
+    draw = pytensor.function([pytensor.In(rng, mutable=True)], [next_rng, value], mode=ONCE)
     assert_follows(draw(np.random.default_rng(4))[1], values, log_p)
 
 
@@ -149,7 +150,7 @@ def test_gradients_are_finite(inner):
     ]
     rows = [mechanism.logp(released, s) for mechanism, released in cases]
     gradients = [pytensor.grad(row.sum(), s) for row in rows]
-    compiled = pytensor.function([s], [pt.stack(rows), *gradients])
+    compiled = pytensor.function([s], [pt.stack(rows), *gradients], mode=ONCE)
     at = np.array([-40.0, 0.0, 2.5, 60.0])
     step = 1e-4
     slope = (compiled(at + step)[0] - compiled(at - step)[0]) / (2 * step)
@@ -180,7 +181,7 @@ def test_dropped_cells_in_a_model():
     point = {"x": np.ones((20, 2), dtype=int)}
     prior = 40 * np.log(0.5)
     expected = evaluate(mechanism.logp(np.array([np.nan, 12.0]), np.full(2, 20.0))).sum()
-    assert model.compile_logp()(point) == pytest.approx(prior + expected)
+    assert model.compile_logp(mode=ONCE)(point) == pytest.approx(prior + expected)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_statistics_are_integrated_out(parts):
     op, params = s.owner.op, s.owner.inputs[2:]
     mean, cov = op.mean_and_cov(*params)
     given = {model["sigma2"]: np.exp(-3.0), model["theta"]: point["theta"]}
-    mean, cov = mean.eval(given), cov.eval(given)
+    mean, cov = mean.eval(given, mode=ONCE), cov.eval(given, mode=ONCE)
     H = np.eye(5) if parts == 1 else np.diag([2.0, 2, 1, 1, 1])
     released = H @ RELEASED + (0 if parts == 1 else np.array([0, 0, 1, 1, 1]))
     shift = 0 if parts == 1 else np.array([0, 0, 1, 1, 1])
@@ -60,7 +60,7 @@ def test_laplace_noise_given_its_variances():
         draws.append(np.exp(fn(point | {"z_w_log__": np.log(w)})))
     s = model["s"]
     given = {model["sigma2"]: np.exp(-3.0), model["theta"]: point["theta"]}
-    mean, cov = (v.eval(given) for v in s.owner.op.mean_and_cov(*s.owner.inputs[2:]))
+    mean, cov = (v.eval(given, mode=ONCE) for v in s.owner.op.mean_and_cov(*s.owner.inputs[2:]))
     totals = rng.multivariate_normal(mean, cov, size=200_000)
     direct = np.exp(stats.laplace.logpdf(RELEASED, totals, 5).sum(axis=1))
     error = np.hypot(np.std(draws) / np.sqrt(len(draws)), direct.std() / np.sqrt(len(direct)))
@@ -92,7 +92,7 @@ def test_gram_matrices_without_the_rows_law():
     prior, nu, n = np.array([[2.0]]), 4.0, np.array([7.0, 11.0])
     rv = MarginalGramRV.rv_op(n, prior, nu, np.array([[1.3]]), 0)
     S = np.array([5.0, 14.0])
-    found = pm.logp(rv, S[:, None, None]).eval()
+    found = pm.logp(rv, S[:, None, None]).eval(mode=ONCE)
 
     def density(v):
         rows = stats.gamma.pdf(S, n / 2, scale=2 * v).prod()
@@ -110,7 +110,7 @@ def test_gram_matrices_with_an_intercept():
     rv = MarginalGramRV.rv_op(n, prior, nu, np.array([[1.0, 0.2], [0.2, 1.3]]), 1)
     sums, squares = np.array([2.0, -1.0]), np.array([9.0, 13.0])
     S = np.array([[[q, s], [s, k]] for q, s, k in zip(squares, sums, n, strict=True)])
-    found = pm.logp(rv, S).eval()
+    found = pm.logp(rv, S).eval(mode=ONCE)
 
     def density(mean, v):
         law = stats.norm.pdf(mean, centre, np.sqrt(v / weight))
@@ -140,7 +140,7 @@ def test_cross_products_are_integrated_out(intercept):
     layout = StatisticsLayout(2, intercept, ("xx", "xy"))
     expected = 0.0
     for j, gram in enumerate(S):
-        value = model.rvs_to_values[model[f"r{j}"]].eval()
+        value = model.rvs_to_values[model[f"r{j}"]].eval(mode=ONCE)
         entries = gram[tuple(layout.pairs[: layout.n_xx].T)]
         expected += stats.norm.logpdf(value[: layout.n_xx], entries, 4).sum()
         spread = sigma2 * gram + 16 * np.eye(p)
@@ -152,7 +152,7 @@ def test_cross_products_are_integrated_out(intercept):
     inside = transform.forward(np.array(S), *small["h_S"].owner.inputs).eval(mode=ONCE)
     values[small.rvs_to_values[small["h_S"]]] = inside
     np.testing.assert_allclose(terms.eval(values, mode=ONCE), expected, rtol=1e-8)
-    drawn = pm.draw([small["r0"], model["r0"]], 10, random_seed=1)
+    drawn = pm.draw([small["r0"], model["r0"]], 10, random_seed=1, mode=ONCE)
     assert drawn[0].shape == drawn[1].shape
 
 
@@ -217,6 +217,6 @@ def test_statistics_under_large_laplace_noise_are_standardised():
     found = small.compile_logp(vars=small.observed_RVs, mode=ONCE)(at | {"s_z": z})
     s = model["s"]
     given = {model["sigma2"]: np.exp(-3.0), model["theta"]: at["theta"]}
-    mean, cov = (v.eval(given) for v in s.owner.op.mean_and_cov(*s.owner.inputs[2:]))
+    mean, cov = (v.eval(given, mode=ONCE) for v in s.owner.op.mean_and_cov(*s.owner.inputs[2:]))
     totals = mean + np.linalg.cholesky(cov) @ z
     np.testing.assert_allclose(found, stats.laplace.logpdf(RELEASED, totals, 500).sum(), rtol=1e-8)

@@ -89,7 +89,7 @@ def gram(model, n):
     S = np.array([[110.0, 8.0], [8.0, n]])[: rv.type.shape[1], : rv.type.shape[1]]
     value = model.rvs_to_transforms[rv].forward(pt.constant(S[None]), *rv.owner.inputs)
     given = {model["n"]: float(n)} if "n" in model.named_vars else {}
-    return {model.rvs_to_values[rv].name: value.eval(given, on_unused_input="ignore")}
+    return {model.rvs_to_values[rv].name: value.eval(given, on_unused_input="ignore", mode=ONCE)}
 
 
 def moments_of_a_record(slope):

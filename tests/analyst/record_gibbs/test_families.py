@@ -14,6 +14,7 @@ from scipy import stats
 
 import pymc_dp as pmdp
 from pymc_dp.analyst.records import is_record
+from pymc_dp.graph.intervals import ONCE
 
 N, RELEASES, ROUNDS = 12, 1500, 25
 
@@ -162,7 +163,7 @@ def features(model):
 def test_rounds_keep_the_joint_law(family):
     with pm.Model() as model:
         statistic = family()
-        released = pm.Data("released", np.zeros(statistic.shape.eval()))
+        released = pm.Data("released", np.zeros(statistic.shape.eval(mode=ONCE)))
         pmdp.Privatized("s", statistic, pmdp.Laplace(scale=3.0), observed=released)
         step = pmdp.RecordGibbs(cycles=1)
     names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
@@ -174,7 +175,7 @@ def test_rounds_keep_the_joint_law(family):
     data = {"released": model["s"]}
     if "s_y" in model.named_vars:
         data["released_y"] = model["s_y"]
-    drawn = pm.draw([*values, *data.values()], draws=2 * RELEASES, random_seed=1)
+    drawn = pm.draw([*values, *data.values()], draws=2 * RELEASES, random_seed=1, mode=ONCE)
     drawn, releases = drawn[: len(values)], list(zip(*drawn[len(values) :], strict=True))
     starts = [
         dict(zip(names, map(np.asarray, row), strict=True)) for row in zip(*drawn, strict=True)

@@ -19,6 +19,7 @@ from pymc_dp.analyst.record_gibbs.gamma_residuals import (
 from pymc_dp.analyst.record_gibbs.interweave import Interweaving, interweaving_plan, together
 from pymc_dp.analyst.record_gibbs.residuals import rule_for
 from pymc_dp.analyst.records import record_blocks, record_variables
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.layout import PointLayout
 from tests import oracles
 from tests.checks import assert_same_distribution
@@ -51,13 +52,13 @@ def test_rules_keep_the_distribution_function(family, old, new):
         before, after = family.dist(4, mu=0.5, sigma=2.0), family.dist(4, mu=-1.0, sigma=0.3)
     else:
         before, after = family.dist(*old), family.dist(*new)
-    x = pm.draw(before, draws=50, random_seed=1)
+    x = pm.draw(before, draws=50, random_seed=1, mode=ONCE)
     rule = rule_for(before, lambda param: False)
     moved = rule(
         x, before.owner.op.dist_params(before.owner), after.owner.op.dist_params(after.owner)
     )
-    u_before = pm.logcdf(before, x).eval()
-    u_after = pm.logcdf(after, moved).eval()
+    u_before = pm.logcdf(before, x).eval(mode=ONCE)
+    u_after = pm.logcdf(after, moved).eval(mode=ONCE)
     np.testing.assert_allclose(u_after, u_before, atol=1e-6)  # constants are in single precision
 
 
@@ -69,7 +70,7 @@ def test_rule_of_the_multivariate_normal_keeps_the_whitened_residual():
     x = rng.normal(size=(6, 3))
     rule = rule_for(before, lambda param: False)
     params = [rv.owner.op.dist_params(rv.owner) for rv in (before, after)]
-    moved = rule(pt.as_tensor(x), *params).eval()
+    moved = rule(pt.as_tensor(x), *params).eval(mode=ONCE)
 
     def residual(x, mean, cov):
         return np.linalg.solve(np.linalg.cholesky(cov), (x - mean).T)
@@ -89,13 +90,13 @@ def test_rule_of_the_multivariate_normal_keeps_the_whitened_residual():
 )
 def test_other_families_go_through_the_distribution_function(family, old, new):
     before, after = family.dist(*old), family.dist(*new)
-    x = pm.draw(before, draws=50, random_seed=1)
+    x = pm.draw(before, draws=50, random_seed=1, mode=ONCE)
     rule = rule_for(before, lambda param: True)
     moved = rule(
         x, before.owner.op.dist_params(before.owner), after.owner.op.dist_params(after.owner)
     )
     np.testing.assert_allclose(
-        pm.logcdf(after, moved).eval(), pm.logcdf(before, x).eval(), atol=1e-6
+        pm.logcdf(after, moved).eval(mode=ONCE), pm.logcdf(before, x).eval(mode=ONCE), atol=1e-6
     )
 
 
@@ -133,8 +134,8 @@ def test_counts_keep_a_randomised_residual(before, after):
     params = [rv.owner.op.dist_params(rv.owner) for rv in rvs]
     rule = rule_for(rvs[0], lambda param: True)
     u = before.cdf(x - 1) + v * before.pmf(x)
-    np.testing.assert_array_equal(rule(x, *params, v).eval(), after.ppf(u))
-    np.testing.assert_array_equal(rule(x, params[0], params[0], v).eval(), x)
+    np.testing.assert_array_equal(rule(x, *params, v).eval(mode=ONCE), after.ppf(u))
+    np.testing.assert_array_equal(rule(x, params[0], params[0], v).eval(mode=ONCE), x)
 
 
 def test_categories_keep_a_randomised_residual():
@@ -142,12 +143,12 @@ def test_categories_keep_a_randomised_residual():
     old, new = rng.dirichlet(np.ones(4), size=(2, 50, 3))
     x, v = rng.integers(4, size=(50, 3)), rng.random((50, 3))
     rule = rule_for(pm.Categorical.dist(old), lambda param: True)
-    moved = rule(x, [old], [new], v).eval()
+    moved = rule(x, [old], [new], v).eval(mode=ONCE)
     below = np.take_along_axis(np.cumsum(old, -1) - old, x[..., None], -1)[..., 0]
     u = below + v * np.take_along_axis(old, x[..., None], -1)[..., 0]
     for i in np.ndindex(50, 3):
         assert moved[i] == np.searchsorted(np.cumsum(new[i]), u[i])
-    np.testing.assert_array_equal(rule(x, [old], [old], v).eval(), x)
+    np.testing.assert_array_equal(rule(x, [old], [old], v).eval(mode=ONCE), x)
 
 
 def test_residuals_of_shares_are_kept():
@@ -277,7 +278,7 @@ def test_shares_move_with_the_density_of_their_residuals():
     shape = np.exp(proposal)
     kept = [rows.T for rows in drawn.reshape(-1, 2, 5)]  # one residual a record and share
     log_g, log_residual = (
-        v.eval() for v in from_gamma_residuals(list(map(pt.as_tensor, kept)), shape)
+        v.eval(mode=ONCE) for v in from_gamma_residuals(list(map(pt.as_tensor, kept)), shape)
     )
     log_shares = log_g - special.logsumexp(log_g, axis=1, keepdims=True)
     prior = np.sum(stats.gamma(3, scale=0.5).logpdf(shape) + proposal)

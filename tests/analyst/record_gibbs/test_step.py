@@ -12,6 +12,7 @@ from pymc.step_methods.state import equal_dataclass_values
 from scipy import stats
 
 import pymc_dp as pmdp
+from pymc_dp.graph.intervals import ONCE
 from tests import oracles
 from tests.checks import assert_same_distribution
 from tests.sampling import draw, values
@@ -222,7 +223,7 @@ def test_record_distributions_of_many_kinds(build):
         x = build(theta)
         pmdp.Privatized("s", pmdp.clamp(x, -1, 1).sum(), pmdp.Laplace(scale=1), observed=1.0)
         step = pmdp.RecordGibbs(rng=3)
-        logp = model.compile_logp()
+        logp = model.compile_logp(mode=ONCE)
         point = model.initial_point()
         for _ in range(20):
             point, found = step.step(point)

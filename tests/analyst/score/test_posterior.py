@@ -11,6 +11,7 @@ from scipy import stats
 
 import pymc_dp as pmdp
 from pymc_dp.analyst.marginal.start import find_mode
+from pymc_dp.graph.intervals import ONCE
 from tests.checks import assert_mean_and_sd
 from tests.curator.score.models import seeded_noise
 from tests.sampling import draw, values
@@ -121,7 +122,7 @@ def test_the_same_without_records(bound, public, monkeypatch):
     mean, sd = by_quadrature(release, bound, GRID, x if public else None)
     small = pmdp.marginalize(model, method="expanded")
     assert [rv.name for rv in small.free_RVs] == ["b"]
-    density = small.compile_logp()
+    density = small.compile_logp(mode=ONCE)
     found = moments(GRID, np.array([density({"b": np.array(b)}) for b in GRID]))
     assert abs(found[0] - mean) < 0.1 * sd
     assert abs(found[1] / sd - 1) < 0.05
@@ -151,7 +152,7 @@ def test_the_statistic_written_by_hand_has_the_same_density():
             "score", statistic, pmdp.Gaussian(sigma=release.sigma), observed=release.value
         )
     points = [{"b": np.array(0.2), "x": 2 * x, "y": 1 - y}, {"b": np.array(-1.0), "x": x, "y": y}]
-    densities = [model.compile_logp() for model in (by_hand, declared)]
+    densities = [model.compile_logp(mode=ONCE) for model in (by_hand, declared)]
     for point in points:
         one, other = (density(point) for density in densities)
         assert one == pytest.approx(other, rel=1e-10)

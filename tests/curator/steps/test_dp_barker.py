@@ -96,6 +96,7 @@ def _filled_up_twice(step, noisy, prior):
     return pmdp.DPBarker._accepts(step, noisy._replace(sd=0.0), prior)
 
 
+@pytest.mark.oracles
 @pytest.mark.parametrize("case", MOVES)
 @pytest.mark.parametrize("wrong", [_no_correction, _filled_up_twice])
 def test_a_wrong_chance_is_found(case, wrong):

@@ -133,6 +133,7 @@ def worst(case, change=None, shorter=1):
     return problem.worst_p_value(found)
 
 
+@pytest.mark.oracles
 @pytest.mark.parametrize("kept_part", [0.0, 0.5, pytest.param(2.0, marks=pytest.mark.calibrate)])
 def test_a_wrong_penalty_is_found(kept_part, monkeypatch):
     def wrong(noisy_log_ratio, public, sd, tempering):
@@ -183,6 +184,7 @@ def test_gradients_are_fresh_and_those_used_again_are_found(monkeypatch):
         assert fresh_looks(step, monkeypatch, problem.model.initial_point()) == expected
 
 
+@pytest.mark.oracles
 def test_a_forgotten_kinetic_energy_is_found(monkeypatch):
     leapfrog = hmc_iteration.leapfrog
 
@@ -194,6 +196,7 @@ def test_a_forgotten_kinetic_energy_is_found(monkeypatch):
     assert worst("noisy gradients") < LEVEL
 
 
+@pytest.mark.oracles
 def test_an_uneven_last_kick_is_found(monkeypatch):
     leapfrog = hmc_iteration.leapfrog
 
@@ -306,6 +309,7 @@ def test_a_simplex(gradients):
     assert worst_against(*simplex_functions(found)) > LEVEL
 
 
+@pytest.mark.oracles
 @pytest.mark.parametrize("build", [scale, simplex])
 def test_a_forgotten_jacobian_is_found(build, monkeypatch):
     built = build()

@@ -106,6 +106,7 @@ def test_the_posterior_is_kept(case):
 VARIANTS = ["noise about 2", "one component", "guided", "tempered", "batch"]
 
 
+@pytest.mark.oracles
 @pytest.mark.parametrize("kept_part", [0.0, 0.5])
 @pytest.mark.parametrize("case", VARIANTS)
 def test_a_wrong_correction_is_found(case, kept_part, monkeypatch):
@@ -121,6 +122,7 @@ def test_a_wrong_correction_is_found(case, kept_part, monkeypatch):
     assert problem.worst_p_value(problem.draws(steps, thin, seed=1, **kwargs)) < LEVEL
 
 
+@pytest.mark.oracles
 def test_a_batch_without_its_own_correction_is_found(monkeypatch):
     problem, kwargs, steps, thin = CASES["batch, little noise"]
     query = dp_penalty.batch_query

@@ -96,6 +96,7 @@ def test_not_more_than_claimed_is_learned(neighbours):
     assert 0.5 * EPSILON < audited(neighbours, noise_multiplier) <= EPSILON
 
 
+@pytest.mark.oracles
 def test_too_little_noise_is_found():
     noise_multiplier = gaussian_sigma(EPSILON, DELTA, 1.0, ITERATIONS)
     assert audited("substitute", 0.7 * noise_multiplier) > EPSILON
@@ -172,6 +173,7 @@ def test_not_more_than_claimed_is_learned_from_hmc(monkeypatch):
     assert 0.3 * EPSILON < audited_hmc(1.0, monkeypatch) <= EPSILON
 
 
+@pytest.mark.oracles
 @pytest.mark.calibrate
 def test_too_little_noise_of_hmc_is_found(monkeypatch):
     assert audited_hmc(0.6, monkeypatch) > EPSILON
@@ -240,6 +242,7 @@ def test_not_more_than_claimed_is_learned_from_a_batch(case):
     assert 0 < audited_batches(case, 1.0) <= EPSILON
 
 
+@pytest.mark.oracles
 @pytest.mark.parametrize("case", BATCHES)
 def test_too_little_noise_on_batches_is_found(case):
     assert audited_batches(case, 0.5) > EPSILON

@@ -24,7 +24,7 @@ def test_gram_density_is_wishart():
     S = np.array([stats.wishart(n, COV).rvs(random_state=n) for n in (5, 9)])
     rv = GramRV.rv_op(pt.as_tensor([5.0, 9.0]), pt.zeros(2), pt.as_tensor(COV), 0)
     expected = sum(stats.wishart(n, COV).logpdf(s) for n, s in zip((5, 9), S, strict=True))
-    assert pm.logp(rv, S).eval() == pytest.approx(expected)
+    assert pm.logp(rv, S).eval(mode=ONCE) == pytest.approx(expected)
 
 
 def test_gram_density_with_intercept():
@@ -38,7 +38,7 @@ def test_gram_density_with_intercept():
     expected = stats.wishart(n - 1, COV).logpdf(scatter) - 2 * np.log(n)
     expected += stats.multivariate_normal(MEAN, COV / n).logpdf(mean)
     rv = GramRV.rv_op(pt.as_tensor([9.0]), pt.as_tensor(MEAN), pt.as_tensor(COV), 1)
-    assert pm.logp(rv, S[None]).eval() == pytest.approx(expected)
+    assert pm.logp(rv, S[None]).eval(mode=ONCE) == pytest.approx(expected)
 
 
 def test_cross_product_density():
@@ -47,7 +47,7 @@ def test_cross_product_density():
     rv = CrossProductRV.rv_op(pt.as_tensor(S), pt.as_tensor(coef), pt.as_tensor(0.3))
     laws = [stats.multivariate_normal(s @ coef, 0.3 * s) for s in S]
     expected = sum(law.logpdf(v) for law, v in zip(laws, z, strict=True))
-    assert pm.logp(rv, z).eval() == pytest.approx(expected)
+    assert pm.logp(rv, z).eval(mode=ONCE) == pytest.approx(expected)
 
 
 def declare(n=(50, 80), d=2, cov_x=None, intercept=False, **kwargs):
@@ -65,7 +65,7 @@ def declare(n=(50, 80), d=2, cov_x=None, intercept=False, **kwargs):
 
 def release(statistics, mechanism=None):
     for j, statistic in enumerate(statistics):
-        size = statistic.type.shape[0] or len(statistic.eval())
+        size = statistic.type.shape[0] or len(statistic.eval(mode=ONCE))
         mech = pmdp.Gaussian(sigma=5) if mechanism is None else mechanism
         pmdp.Privatized(f"r{j}", statistic, mech, observed=np.arange(1.0, size + 1))
 
@@ -215,7 +215,9 @@ def test_synthetic_releases_follow_the_model():
     with pm.Model():
         (one,) = declare(n=50, coef=np.array([1.0, -2.0]), sigma2=0.5, cov_x=COV)
         pmdp.Privatized("r", one, pmdp.Gaussian(sigma=4))
-        draws = pm.sample_prior_predictive(400, random_seed=1).prior.r.to_numpy()[0]
+        draws = pm.sample_prior_predictive(
+            400, random_seed=1, compile_kwargs={"mode": ONCE}
+        ).prior.r.to_numpy()[0]
     expected = 50 * np.concatenate([COV[np.triu_indices(2)], COV @ [1.0, -2.0]])
     for k in (0, 3):
         error = draws[:, k].std() / np.sqrt(len(draws))
@@ -286,5 +288,5 @@ def test_values_for_nuts_have_the_right_jacobian(first):
 def test_residuals_have_the_right_jacobian():
     S = np.array([stats.wishart(n, COV).rvs(random_state=n) for n in (5, 9)])
     inputs = None, pt.as_tensor(S), pt.as_tensor([1.0, 0.5]), pt.as_tensor(0.3)
-    found = ResidualTransform().log_jac_det(pt.zeros((2, 2)), *inputs).eval()
+    found = ResidualTransform().log_jac_det(pt.zeros((2, 2)), *inputs).eval(mode=ONCE)
     assert found == pytest.approx(sum(np.linalg.slogdet(0.3 * s)[1] / 2 for s in S))
