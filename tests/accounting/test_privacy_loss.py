@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
+from scipy.special import logsumexp, ndtr
 from scipy.stats import norm
 
 from pymc_dp.accounting import GaussianQueries, composed_epsilon, gaussian_delta, gaussian_epsilon
@@ -43,6 +43,25 @@ def test_one_look_against_quadrature(form, shift, q):
         found = composed_loss_epsilon([Look(shift, q, form, 1)], expected)
         # an upper bound, and a tight one
         assert epsilon - 1e-6 < found < epsilon + 2e-3 + 0.02 * epsilon
+
+
+@pytest.mark.parametrize("delta", [1e-6, 1e-10])
+def test_noise_so_small_that_ratios_are_beyond_floats(delta):
+    """A Poisson batch whose losses are close to the largest that are told, in logarithms."""
+    c, q = 24.3, 0.5
+    x = np.linspace(-c - 20, c + 20, 400_001)
+    width = math.log(x[1] - x[0])
+    one, other = (
+        np.logaddexp(math.log(1 - q) + norm.logpdf(x), math.log(q) + norm.logpdf(x - s)) + width
+        for s in (c, -c)
+    )
+
+    def log_delta(epsilon):
+        above = one - other > epsilon
+        return logsumexp(one[above] + np.log(-np.expm1(epsilon - (one - other)[above])))
+
+    found = composed_loss_epsilon([Look(c, q, "poisson", 1)], delta)
+    assert math.log(delta) - 0.5 < log_delta(found) <= math.log(delta) + 1e-3
 
 
 @pytest.mark.parametrize(("noise", "count"), [(1.0, 1), (0.3, 4), (30.0, 1000), (900.0, 10**6)])

@@ -216,18 +216,18 @@ def has_form(
     fit, terms = _FORMS[family]
     points = [fit(rng, size, shape) for _ in range(5)]
     slopes = np.array([gradient(x, *given)[0] for x in points])
-    scale = np.abs(slopes).max(initial=0) + 1
+    scale = np.abs(slopes).max(axis=0, initial=0) + 1  # of each: a steep one hides no other
     if not np.isfinite(slopes).all():
         return False
     if family == "normal":  # any combination of points has the combined gradient
         weights = rng.normal(size=5)
         weights /= weights.sum()
         combined = gradient(weights @ np.array(points), *given)[0]
-        return bool(np.abs(combined - weights @ slopes).max(initial=0) < 1e-7 * scale)
+        return bool(np.all(np.abs(combined - weights @ slopes) < 1e-7 * scale))
     for i in range(size):
         columns = np.column_stack([term(np.array([x[i] for x in points])) for term in terms])
         found = np.linalg.lstsq(columns, slopes[:, i], rcond=None)[0]
-        if np.abs(columns @ found - slopes[:, i]).max() > 1e-7 * scale:
+        if np.abs(columns @ found - slopes[:, i]).max() > 1e-7 * scale[i]:
             return False
     return True
 

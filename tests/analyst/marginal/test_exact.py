@@ -271,6 +271,32 @@ def test_counts_without_a_largest_value(clamp):
     assert_gradients(fn, point)
 
 
+@pytest.mark.parametrize("upper", [2.5, -1.0])
+def test_counts_clipped_between_whole_numbers(upper):
+    with pm.Model() as model:
+        lam = pm.Uniform("lam", 0, 20, default_transform=None)
+        x = pm.Poisson("x", lam, shape=1)
+        pmdp.Privatized("r", pt.clip(x, -4, upper), pmdp.Gaussian(sigma=0.3), observed=[2.0])
+    logp = pmdp.marginalize(model).compile_logp(mode=ONCE)
+    k = np.arange(200)
+    for rate in (0.5, 3.0, 15.0):
+        clipped = stats.norm.pdf(2.0, np.clip(k, -4, upper), 0.3)
+        exact = np.log(stats.poisson.pmf(k, rate) @ clipped) - np.log(20)
+        assert logp({"lam": np.array(rate)}) == pytest.approx(exact, abs=1e-6)
+
+
+def test_counts_that_contradict_what_was_released():
+    """The values that matter are some 60 scales of noise away from the release."""
+    with pm.Model() as model:
+        x = pm.Poisson("x", pm.Flat("lam"), shape=1)
+        pmdp.Privatized("r", x, pmdp.Laplace(scale=0.5), observed=[1.0])
+    logp = pmdp.marginalize(model).compile_logp(mode=ONCE)
+    k = np.arange(1000)
+    for rate in (20.0, 250.0):
+        terms = stats.poisson.logpmf(k, rate) + stats.laplace.logpdf(1.0, k, 0.5)
+        assert logp({"lam": np.array(rate)}) == pytest.approx(special.logsumexp(terms), abs=1e-6)
+
+
 def test_predictive_draws_are_those_of_the_model():
     """Chi-square over the joint table of two reports and a group; false alarms 1e-5."""
     group = np.repeat([0, 1], 2000)

@@ -7,6 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 import pymc_dp as pmdp
+from pymc_dp.analyst.record_gibbs.conjugate import has_form
 from pymc_dp.analyst.record_gibbs.parameters import describe_updates
 from tests.checks import assert_same_distribution
 
@@ -325,3 +326,9 @@ def test_a_step_of_records_alone_leaves_parameters_to_another():
         # and a step of records alone gets a second one for the parameters
         idata = pm.sample(20, tune=20, chains=1, cores=1, step=pmdp.RecordGibbs([x]), **quiet)
     assert "step_size" not in idata.sample_stats
+
+
+def test_a_steep_entry_hides_no_other():
+    """A narrow prior on one entry, and a density of the other that is not normal."""
+    assert has_form("normal", lambda x: [np.array([-1e10, -2.0]) * x], (2,), [])
+    assert not has_form("normal", lambda x: [np.array([-1e10 * x[0], np.exp(x[1])])], (2,), [])

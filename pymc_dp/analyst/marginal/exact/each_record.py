@@ -16,7 +16,7 @@ from pymc_dp.analyst.marginal.exact.closed_forms import has_closed_form
 from pymc_dp.analyst.marginal.exact.mixture import record_log_density
 from pymc_dp.analyst.marginal.exact.quadrature import gauss_legendre
 from pymc_dp.analyst.marginal.exact.record_marginal import without_records
-from pymc_dp.analyst.marginal.exact.windows import LOG_TAIL, window
+from pymc_dp.analyst.marginal.exact.windows import LARGEST_LOG_TAIL, window
 from pymc_dp.analyst.marginal.strategy import Integrated, Replacement
 from pymc_dp.analyst.marginal.values import finite_values, prior_draws
 from pymc_dp.analyst.records import RecordBlock, batch_ndim, length_of
@@ -119,7 +119,7 @@ def _numerics(model: pm.Model, records: Sequence[Any], found: Sequence[Release])
         if listed.lumped:
             return 1, f"summed over {listed.values.type.shape[0]} values of a record"
         width = listed.values.type.shape[0]
-        left = f"the noise beyond is below {np.exp(LOG_TAIL):.0e}"
+        left = f"the noise beyond is below {np.exp(LARGEST_LOG_TAIL):.0e}"
         return 1, f"summed over {width} values around each release; {left}"
     order, error = _quadrature(model, records, found)
     return order, (

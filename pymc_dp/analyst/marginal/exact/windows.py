@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +24,9 @@ __all__ = ["Window", "window"]
 
 #: values that a record may take in a sum, at the most
 MOST_VALUES = 2000
-#: what the noise's tail beyond the window is, as a logarithm: 1e-16
-LOG_TAIL = -37.0
+#: what the noise's tail beyond the window is, as a logarithm, where there is room for it: release
+#: and parameters may contradict each other as much (24 sigmas of Gaussian noise); and at the most
+LOG_TAIL, LARGEST_LOG_TAIL = -300.0, -37.0
 
 _COUNTS = (PoissonRV, NegBinomialRV, GeometricRV)
 
@@ -41,7 +44,8 @@ class Window:
     lumped : bool
         Whether the last value stands for all from there on, between which a clamp makes no
         difference. Otherwise what is left out changes the density of a release by less than
-        ``exp(LOG_TAIL)`` times the noise's largest.
+        ``exp(LOG_TAIL)`` times the noise's largest, or, where that are more than `MOST_VALUES`
+        values, by what their number leaves, ``exp(LARGEST_LOG_TAIL)`` times it at the most.
     """
 
     values: TensorVariable
@@ -57,7 +61,7 @@ def window(record: Any, releases: Sequence[Release], released: Sequence[Any]) ->
     clamps = [clamp_of(release.statistic, record) for release in releases]
     highest = [high for clamp in clamps if (high := _largest(clamp)) is not None]
     if len(highest) == len(clamps):
-        most = int(max(highest))
+        most = max(1, math.ceil(max(highest)))  # a bound between whole numbers: all above it
         if most > MOST_VALUES:
             return f"{record.name!r} is clamped to more than {MOST_VALUES} values."
         listed = np.broadcast_to(np.arange(most + 1)[:, None], (most + 1, n))
@@ -77,14 +81,14 @@ def _is_plain(release: Release) -> bool:
 def _around(record: Any, release: Release, value: Any) -> Window | str:
     """Values within reach of the noise from what was released."""
     mechanism: Any = release.mechanism
-    noise, width = float(np.max(mechanism.noise)), 1
-    while mechanism.log_tail(float(width), noise) > LOG_TAIL:
-        width *= 2
-        if 2 * width > MOST_VALUES:
-            return (
-                f"the noise of {release.name!r} reaches more than {MOST_VALUES} values of "
-                f"{record.name!r}: clamp it, pmdp.clamp({record.name}, 0, upper)."
-            )
+    noise, most = float(np.max(mechanism.noise)), MOST_VALUES // 2
+    if mechanism.log_tail(float(most), noise) > LARGEST_LOG_TAIL:
+        return (
+            f"the noise of {release.name!r} reaches more than {MOST_VALUES} values of "
+            f"{record.name!r}: clamp it, pmdp.clamp({record.name}, 0, upper)."
+        )
+    tails = range(1, most)  # the first one that is thin enough, the tail being monotone
+    width = 1 + bisect_left(tails, -LOG_TAIL, key=lambda w: -mechanism.log_tail(float(w), noise))
     steps = np.arange(-width, width + 1)[:, None]
     listed = pt.round(pt.as_tensor(value).astype("float64")).astype("int64")[None, :] + steps
     return Window(pt.maximum(listed, 0), pt.switch(listed < 0, -np.inf, 0.0), False)

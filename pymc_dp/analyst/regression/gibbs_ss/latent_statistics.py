@@ -17,6 +17,7 @@ from pytensor.tensor.variable import TensorVariable
 from scipy.linalg import lapack
 
 from pymc_dp.analyst.regression.distribution import RegressionStatisticsRV
+from pymc_dp.analyst.regression.known_maps import check_known
 from pymc_dp.analyst.release import Release, by_name, releases
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.holder.regression_statistics import checked_count
@@ -192,6 +193,7 @@ def linear_map(release: Release, s: TensorVariable, size: int) -> tuple[Array, A
         raise ValueError(
             f"The statistic of {release.name!r} mixes several latent statistics: release each."
         )
+    check_known(release, [s])
     evaluate = pytensor.function([given], graph, mode=ONCE)
     offset = evaluate(np.zeros(size))
     rows = np.stack([evaluate(row) - offset for row in np.eye(size)], axis=1)

@@ -15,6 +15,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.privatized import concrete_shape
+from pymc_dp.analyst.regression.known_maps import check_known
 from pymc_dp.analyst.regression.normal_x.iteration import Releases
 from pymc_dp.analyst.release import Release, releases
 from pymc_dp.graph.additivity import direct_inputs
@@ -136,6 +137,7 @@ def entries_of(release: Release, S: TensorVariable, z: TensorVariable) -> tuple[
 
     Found by trial: every entry is changed by a factor of its own.
     """
+    check_known(release, [S, z])
     S_value, z_value = S.type(), z.type()
     given: dict[Any, Any] = {S: S_value, z: z_value}
     [statistic] = clone_replace([release.statistic], given)

@@ -400,6 +400,20 @@ class TestBadInput:
         ):
             pmdp.GibbsSS()
 
+    def test_statistic_with_a_latent_variable_of_its_own(self):
+        with (
+            self.model(statistic=lambda s: s + pm.Normal("shift", 0, 30)),
+            pytest.raises(ValueError, match=r"'z' depends on 'shift' besides 's'"),
+        ):
+            pmdp.GibbsSS()
+
+    def test_statistic_with_data_that_can_change(self):
+        with (
+            self.model(statistic=lambda s: s * pm.Data("w", 1.0)),
+            pytest.raises(ValueError, match=r"'z' holds 'w', which pm.set_data can change"),
+        ):
+            pmdp.GibbsSS()
+
     def test_statistic_that_is_not_linear(self):
         with (
             self.model(statistic=lambda s: s**2),

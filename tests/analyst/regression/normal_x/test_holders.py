@@ -158,6 +158,14 @@ def test_whole_matrices_are_refused():
             pmdp.NormalX()
 
 
+def test_latent_multiples_of_the_statistics_are_refused():
+    with pm.Model():
+        unit = pm.LogNormal("unit", 0, 1)
+        release([statistic * unit for statistic in declare()])
+        with pytest.raises(ValueError, match=r"'r0' depends on 'unit' besides"):
+            pmdp.NormalX()
+
+
 def test_functions_of_the_statistics_are_refused():
     with pm.Model():
         release([statistic.sum()[None] for statistic in declare()])
