@@ -29,14 +29,14 @@ def operations_once() -> Iterator[None]:
     """Compile equal operations once, and small ones as a part of what calls them, meanwhile.
 
     PyTensor wraps every operation, to keep it on disk by itself, and reads it from there for each
-    graph that it is in: half of the functions that numba compiles for a model are such wrappers or
-    helpers of moved axes. Operations on numbers are small, and kept with what calls them.
+    graph that it is in. Operations on numbers and views are kept with what calls them.
     """
+    held = numba_basic.numba_funcify_ensure_cache
     numba_basic.numba_funcify_ensure_cache = _shared
     try:
         yield
     finally:
-        numba_basic.numba_funcify_ensure_cache = _ensure_cache
+        numba_basic.numba_funcify_ensure_cache = held
 
 
 def _shared(op: Any, *args: Any, **kwargs: Any) -> tuple[Callable[..., Any], str | None]:
@@ -45,6 +45,7 @@ def _shared(op: Any, *args: Any, **kwargs: Any) -> tuple[Callable[..., Any], str
     if not cached or isinstance(op, AbstractFunctionGraph):
         return _ensure_cache(op, *args, **kwargs)
     small = isinstance(op, ScalarOp | DimShuffle)
+    key: str | None
     if isinstance(op, DimShuffle) and op.input_ndim and op._new_order:
         made, key = _shuffle(op, kwargs["node"])
     elif small:
@@ -72,8 +73,8 @@ def _shuffle(op: DimShuffle, node: Any) -> tuple[Callable[..., Any], str]:
 def _view(order: tuple[int, ...], drop: tuple[int, ...], unit_axes: frozenset[int]) -> Any:
     @intrinsic
     def view(typing_context: Any, x: Any) -> Any:
-        layout = shuffled_layout(x.layout, order, unit_axes)
-        made = numba_types.Array(x.dtype, len(order), layout)  # type: ignore[no-untyped-call]
+        layout: Any = shuffled_layout(x.layout, order, unit_axes)
+        made: Any = numba_types.Array(x.dtype, len(order), layout)
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             array = context.make_array(x)(context, builder, args[0])
@@ -106,6 +107,6 @@ def _view(order: tuple[int, ...], drop: tuple[int, ...], unit_axes: frozenset[in
 
     @numba_basic.numba_njit
     def dimshuffle(x: Any) -> Any:
-        return view(x)
+        return view(x)  # type: ignore[call-arg]
 
     return dimshuffle
