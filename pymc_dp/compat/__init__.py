@@ -71,6 +71,7 @@ from pymc_dp.compat.chains import (
     trace_values,
 )
 from pymc_dp.compat.machine_code import HIDDEN, Kernel, machine_code_once, plain_slice_errors
+from pymc_dp.compat.operations import operations_once
 
 __all__ = [
     "CACHED_SRC_FUNCTIONS",
@@ -116,6 +117,7 @@ __all__ = [
     "normalize_size_param",
     "numba_core_rv_funcify",
     "numba_njit",
+    "operations_once",
     "plain_slice_errors",
     "register_funcify_and_cache_key",
     "replace_rvs_by_values",

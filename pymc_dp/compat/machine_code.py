@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache, cached_property
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numba
@@ -13,6 +13,7 @@ import numba.np.arrayobj as numba_arrays  # assignment to slices
 from llvmlite.binding import Linkage, parse_bitcode  # code that waits to be joined
 from numba.core import (
     event,  # timers of calls of LLVM
+    ir,  # what is compiled, before it has types
     types,  # what compiled code knows of values
 )
 from numba.core.caching import NullCache  # of functions that are not kept
@@ -26,6 +27,7 @@ from numba.core.errors import (  # type: ignore[attr-defined]
     new_error_context,  # where compiling failed
 )
 from numba.core.registry import CPUDispatcher  # compiled functions
+from numba.core.targetconfig import TargetConfig  # options of a function that is compiled
 from numba.extending import overload  # what numba compiles in the place of a function
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS  # keys of compiled code on disk
 
@@ -94,6 +96,8 @@ class Kernel(CPUDispatcher):
             return super().compile(sig)
 
 
+#: parts of numba's instructions that hold none of its variables
+_NO_VARIABLES = {ir.Loc, str, int, bool, type(None), BuiltinFunctionType}
 _compilation = threading.local()
 #: Python's side of functions whose machine code is part of no library yet, by symbol
 _environments: dict[str, Any] = {}
@@ -235,6 +239,9 @@ def _install() -> None:
     """Let numba use our libraries, which do as its own do outside of `machine_code_once`."""
     set_environment, install_timer = JITCPUCodegen.set_env, event.install_timer
     wrap, run_pass = CPUContext.create_cfunc_wrapper, PassManager._runPass
+    options_equal = TargetConfig.__eq__
+    options_hash: Any = cache(lambda kind: hash(tuple(sorted(kind.options))))
+    list_variables = ir.Inst._rec_list_vars
 
     def set_later(self: Any, name: str, environment: Any) -> None:
         if self._engine.is_symbol_defined(name):
@@ -264,7 +271,31 @@ def _install() -> None:
             one.run_pass(state)
             one.run_finalizer(state)
 
+    def equal(self: Any, other: Any) -> Any:
+        """Compare options that were set before all thirty: numba does so at every call it types."""
+        alike = type(self) is type(other) and self._values == other._values
+        return alike or options_equal(self, other)
+
+    def hashed(self: Any) -> int:
+        """Hash of options' names, as numba's, whose values differ seldom."""
+        return int(options_hash(type(self)))
+
+    def listed(self: Any, value: Any) -> list[Any]:
+        """List variables: numba asks five times of every place, name and number what it is."""
+        if type(value) is not dict:
+            return list_variables(self, value)
+        found: list[Any] = []
+        for part in value.values():
+            if type(part) is ir.Var:
+                found.append(part)
+            elif type(part) not in _NO_VARIABLES:
+                found += list_variables(self, part)
+        return found
+
     JITCPUCodegen._library_class = QuickLibrary
+    ir.Inst._rec_list_vars = listed  # type: ignore[method-assign]
+    TargetConfig.__eq__ = equal  # type: ignore[method-assign]
+    TargetConfig.__hash__ = hashed  # type: ignore[method-assign]
     PassManager._runPass = passed  # type: ignore[method-assign]
     JITCPUCodegen.set_env = set_later  # type: ignore[method-assign]
     CPUContext.create_cfunc_wrapper = wrapped  # type: ignore[method-assign]

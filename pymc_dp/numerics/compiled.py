@@ -35,6 +35,7 @@ from pymc_dp.compat import (
     jit_function,
     keep_compiled_in,
     machine_code_once,
+    operations_once,
     plain_slice_errors,
 )
 
@@ -78,7 +79,12 @@ def compiling(what: str) -> Iterator[None]:
     message.daemon = True
     message.start()
     try:
-        with warnings.catch_warnings(), plain_slice_errors(), machine_code_once():
+        with (
+            warnings.catch_warnings(),
+            plain_slice_errors(),
+            operations_once(),
+            machine_code_once(),
+        ):
             warnings.simplefilter("ignore", NumbaPerformanceWarning)  # on code that PyTensor wrote
             yield
     finally:

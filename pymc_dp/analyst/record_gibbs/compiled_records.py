@@ -141,12 +141,14 @@ def _check_contributions(
 
     Moves a record in the middle of the table to a proposal and compares the change of the
     statistics, computed in full, with the change of that record's contribution. All of it in
-    Python: numba would compile these graphs once more for the way in.
+    Python: numba would compile these graphs once more for the way in, and a compiler of C, where
+    there is one, what nested graphs are made of.
     """
     rng, *graphs = drawn
     inputs = [layout.theta, layout.given, layout.table]
-    propose = layout.compiled(inputs[:2], graphs, rng, mode=ONCE)
-    evaluate = layout.compiled(inputs, evaluated, mode=ONCE)
+    with pytensor.config.change_flags(cxx=""):
+        propose = layout.compiled(inputs[:2], graphs, rng, mode=ONCE)
+        evaluate = layout.compiled(inputs, evaluated, mode=ONCE)
     theta, given, table = layout.start()
     contributions, _, before = evaluate(theta, given, table)
     new, proposed, _ = propose(np.random.default_rng(0), theta, given)

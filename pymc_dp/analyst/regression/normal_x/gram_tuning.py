@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_dp.analyst.regression.normal_x.gram import Rows, coordinates
-from pymc_dp.analyst.regression.normal_x.gram_moves import whitened, whitening
+from pymc_dp.analyst.regression.normal_x.gram import Rows
+from pymc_dp.analyst.regression.normal_x.gram_moves import whitening
 from pymc_dp.analyst.regression.normal_x.iteration import (
     Priors,
     Proposal,
     Releases,
     State,
-    row_moments,
+    whitened_place,
 )
 from pymc_dp.numerics.dual_averaging import DualAveraging, window_closes
 from pymc_dp.numerics.normal_mixture import mean_variances
@@ -93,13 +93,12 @@ class GramTuning:
     def proposal(self, rng: np.random.Generator, hamiltonian: bool = True) -> Proposal:
         """Return the next move, its step size and length a little random."""
         return Proposal(
-            hamiltonian,
             self.B,
             self.B_inverse,
             self.W,
             self.step.step_size * rng.uniform(0.9, 1.1),
             self.n_leapfrog(rng),
-            self.degrees,
+            None if hamiltonian else self.degrees,
         )
 
     def learn(
@@ -119,10 +118,9 @@ class GramTuning:
             return
         self.step.learn(float(accept[0]), target)
         self.moments += state.S.sum(axis=0)
-        moments = row_moments(state.mean, state.cov, releases.first)
-        q = coordinates(state.S, moments, releases.n, self.B_inverse)
-        if np.all(np.isfinite(q)):
-            xi = whitened(self.W, q)
+        where = (state.S, state.mean, state.cov, releases.n, releases.first)
+        xi = whitened_place(*where, self.B_inverse, self.W)
+        if np.all(np.isfinite(xi)):
             self.sums += xi, xi**2
             self.seen += 1
         for shares, learn in ((AXES, self._learn_axes), (SCALES, self._learn_scales)):

@@ -19,7 +19,11 @@ from pymc_dp.analyst.regression.normal_x.gram import (
     matrices,
     z_terms,
 )
-from pymc_dp.analyst.regression.normal_x.gram_moves import hamiltonian_move, wishart_move
+from pymc_dp.analyst.regression.normal_x.gram_moves import (
+    hamiltonian_move,
+    whitened,
+    wishart_move,
+)
 from pymc_dp.numerics.cholesky import lower_cholesky
 from pymc_dp.numerics.compiled import jit
 from pymc_dp.numerics.normal_mixture import laplace_variances
@@ -36,6 +40,7 @@ __all__ = [
     "iterate",
     "noise_variances",
     "row_moments",
+    "whitened_place",
 ]
 
 
@@ -77,13 +82,12 @@ class Releases(NamedTuple):
 class Proposal(NamedTuple):
     """How the Gram matrices move: by Hamiltonian dynamics, or by Wishart proposals."""
 
-    hamiltonian: bool
     B: Array  # (p, p)
     B_inverse: Array  # (p, p)
     W: Array  # (p, p, J + 1, J + 1)
     step_size: float
     n_leapfrog: int
-    degrees: Array  # (J,)
+    degrees: Array | None  # (J,) of Wishart proposals
 
 
 @jit
@@ -200,6 +204,12 @@ def row_moments(mean: Any, cov: Any, first: int) -> Any:
 
 
 @jit
+def whitened_place(S: Any, mean: Any, cov: Any, n: Any, first: int, B_inverse: Any, W: Any) -> Any:
+    """Whitened coordinates of where a chain is, in one call from Python; see `coordinates`."""
+    return whitened(W, coordinates(S, row_moments(mean, cov, first), n, B_inverse))
+
+
+@jit
 def _weights(variance: Any) -> Any:
     """One over the variance, 0 where that is 0."""
     weight = np.zeros_like(variance)
@@ -210,16 +220,14 @@ def _weights(variance: Any) -> Any:
 
 
 @jit
-def _move_gram(rng: Any, state: Any, rows: Any, priors: Any, proposal: Any) -> Any:
-    """Move the Gram matrices by the kind of move that the proposal says."""
-    if not proposal.hamiltonian:
+def _move_gram(rng: Any, state: Any, rows: Any, priors: Any, proposal: Any, degrees: Any) -> Any:
+    """Move the Gram matrices; numba compiles only the kind of move that `degrees` asks for."""
+    if degrees is not None:
         lower = np.empty_like(state.cov)
         lower_cholesky(state.cov, lower)
         inverse = invert_triangle(lower)
         precision = inverse.T @ inverse
-        return wishart_move(
-            rng, state.S, proposal.degrees, state.sigma2, state.coef, precision, rows
-        )
+        return wishart_move(rng, state.S, degrees, state.sigma2, state.coef, precision, rows)
     B_inverse = proposal.B_inverse
     scale = B_inverse @ priors.rows_scale @ B_inverse.T
     given = Given(
@@ -253,7 +261,7 @@ def iterate(rng: Any, state: Any, releases: Any, priors: Any, proposal: Any) -> 
     S_var = noise_variances(rng, releases.S_hat, state.S, releases.S_noise, releases.S_laplace)
     z_var = noise_variances(rng, releases.z_hat, state.z, releases.z_noise, releases.z_laplace)
     rows = Rows(n, first, releases.S_hat, _weights(S_var), releases.z_hat, z_var)
-    S, accept = _move_gram(rng, state, rows, priors, proposal)
+    S, accept = _move_gram(rng, state, rows, priors, proposal, proposal.degrees)
     coef, sigma2, mean, cov = state.coef, state.sigma2, state.mean, state.cov
     if priors.rows_nu > 0:
         degrees = priors.rows_nu + np.sum(n)
