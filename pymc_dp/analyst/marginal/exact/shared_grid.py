@@ -80,13 +80,18 @@ class SharedGrid:
         """Value at a coordinate, and the logarithm of how fast it changes."""
         if np.isfinite(self.lower) and np.isfinite(self.upper):
             width = self.upper - self.lower
+            x = self.lower + width / (1 + np.exp(-u))
             slope = np.log(width) - np.abs(u) - 2 * np.log1p(np.exp(-np.abs(u)))
-            return self.lower + width / (1 + np.exp(-u)), slope
-        if np.isfinite(self.lower):
-            return self.lower + np.exp(u), u
-        if np.isfinite(self.upper):
-            return self.upper - np.exp(-u), -u
-        return self.centre + self.scale * np.sinh(u), np.log(self.scale * np.cosh(u))
+        elif np.isfinite(self.lower):
+            x, slope = self.lower + np.exp(u), u
+        elif np.isfinite(self.upper):
+            x, slope = self.upper - np.exp(-u), -u
+        else:
+            x, slope = self.centre + self.scale * np.sinh(u), np.log(self.scale * np.cosh(u))
+        # rounded to an end, a value's density may be infinite
+        return np.clip(
+            x, np.nextafter(self.lower, np.inf), np.nextafter(self.upper, -np.inf)
+        ), slope
 
     def nodes(self) -> tuple[Vector, Vector, Vector]:
         """Values at all nodes, logarithms of their slopes, and weights of a plain integral."""
