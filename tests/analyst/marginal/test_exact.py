@@ -228,7 +228,7 @@ def test_other_records_by_quadrature(records, scale, clamp):
         statistic = x if clamp is None else pmdp.clamp(x, *clamp)
         pmdp.Privatized("r", statistic, pmdp.Laplace(scale=scale), observed=released)
     small = pmdp.marginalize(model)
-    assert "quadrature" in str(integrated_out(small)["r"])
+    assert "nodes for all records" in str(integrated_out(small)["r"])
     # Student's law has tails that quadrature needs room for; its density there is below 1e-12
     ends = (-3e3, 3e3) if records is student_records else (law.support()[0], law.isf(1e-17))
     expected = [_integral(law.pdf, law.cdf, stats.laplace, scale, r, clamp, ends) for r in released]
@@ -236,6 +236,47 @@ def test_other_records_by_quadrature(records, scale, clamp):
     fn = log_likelihood(small, "r", point)
     np.testing.assert_allclose(fn(*point.values())[0], np.log(expected), rtol=1e-6, atol=1e-6)
     assert_gradients(fn, point)
+
+
+def test_laws_too_narrow_for_the_grid_are_impossible():
+    """A grid that the prior's draws did not make fine enough says so, not a wrong density."""
+    with pm.Model() as model:
+        x = pm.Gamma("x", pm.Exponential("shape", 1), 1.0, shape=3)
+        pmdp.Privatized("r", x, pmdp.Gaussian(sigma=0.5), observed=[0.1, 0.7, 2.0])
+    small = pmdp.marginalize(model)
+    assert "nodes for all records" in str(integrated_out(small)["r"])
+    density = small.compile_logp(vars=[small["r"]])
+    assert np.isfinite(density({"shape_log__": 0.5}))
+    assert density({"shape_log__": np.log(1e5)}) == -np.inf
+
+
+def test_two_questions_without_covariates():
+    """Probabilities that all records share: nothing in the density's graph has a row a record."""
+    rng = np.random.default_rng(6)
+    n, coin = 60, pmdp.RandomizedResponse(2, keep=0.8)
+    rx, ry = rng.integers(2, size=(2, n))
+    with pm.Model() as model:
+        p, q = pm.Beta("p", 1, 1), pm.Beta("q", 1, 1, shape=2)
+        x = pm.Bernoulli("x", p, shape=n)
+        y = pm.Bernoulli("y", q[x], shape=n)
+        pmdp.Privatized("rx", x, coin, observed=rx)
+        pmdp.Privatized("ry", y, coin, observed=ry)
+    small = pmdp.marginalize(model)
+    at = {"p": 0.3, "q": np.array([0.2, 0.6])}
+    table = np.array([[0.7 * 0.8, 0.7 * 0.2], [0.3 * 0.4, 0.3 * 0.6]])
+    expected = np.log((coin.matrix.T @ table @ coin.matrix)[rx, ry])
+    point = {name: special.logit(value) for name, value in at.items()}
+    fn = log_likelihood(small, "rx", point)
+    np.testing.assert_allclose(fn(*point.values())[0], expected, rtol=1e-12)
+    assert_gradients(fn, point)
+    total = pytensor.function(small.value_vars, small.logp(vars=[small["rx"]]), mode="FAST_RUN")
+    nodes = total.maker.fgraph.apply_nodes
+    assert all(
+        n not in var.type.shape
+        for node in nodes
+        for var in [*node.inputs, *node.outputs]
+        if hasattr(var.type, "shape")
+    )
 
 
 def test_thresholds_of_continuous_records():

@@ -3,12 +3,15 @@
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+import pytest
 from scipy import special
 
 import pymc_dp as pmdp
 from pymc_dp.analyst.marginal.normal.accuracy import quadrature_error
+from pymc_dp.analyst.marginal.normal.sums import Normal
 from pymc_dp.analyst.marginal.start import find_mode
 from pymc_dp.analyst.marginal.strategy import integrated_out
+from pymc_dp.analyst.records import record_blocks, record_variables
 from pymc_dp.graph.intervals import ONCE
 from tests.analyst.marginal.test_moments import found_moments
 
@@ -77,3 +80,22 @@ def test_other_families_stay_at_quantiles():
     logp, dlogp = small.compile_logp(mode=ONCE), small.compile_dlogp(mode=ONCE)
     numeric = (logp({"a": np.array(0.301)}) - logp({"a": np.array(0.299)})) / 0.002
     np.testing.assert_allclose(dlogp({"a": np.array(0.3)})[0], numeric, rtol=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("latent", "mechanism", "preferred"),
+    [
+        (True, pmdp.Gaussian(sigma=1), False),
+        (True, pmdp.Laplace(scale=1), True),
+        (False, pmdp.Gaussian(sigma=1), True),
+    ],
+)
+def test_a_latent_covariance_is_left_to_the_expansion(latent, mechanism, preferred):
+    """Points with a covariance to factor each are no default where moments can be expanded."""
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale", 1) if latent else 1.0
+        mean = pm.Normal("mean", 0, 1, shape=3)
+        x = pm.MvNormal("x", mean, chol=scale * np.eye(3), shape=(1000, 3))
+        pmdp.Privatized("s", x.sum(axis=0), mechanism, observed=np.zeros(3))
+    [block] = record_blocks(model, record_variables(model))
+    assert Normal().preferred(model, block) is preferred

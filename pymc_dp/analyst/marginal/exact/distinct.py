@@ -104,6 +104,6 @@ def sum_over_kinds(fgraph: Any, node: Any) -> list[Any] | None:
     if rows.type.ndim != 1 or len(index) != 1 or index[0].name != KINDS:
         return None
     counts = np.bincount(index[0].data).astype(rows.dtype)
-    total = pt.dot(counts, rows)
+    total = pt.sum(counts * rows)  # which is fused with what the rows are computed by
     copy_stack_trace(node.outputs[0], total)
     return [total]

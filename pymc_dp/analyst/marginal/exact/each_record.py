@@ -10,12 +10,14 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.vartypes import continuous_types
+from pytensor.graph.basic import Constant
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.marginal.exact.closed_forms import has_closed_form
 from pymc_dp.analyst.marginal.exact.mixture import record_log_density
 from pymc_dp.analyst.marginal.exact.quadrature import gauss_legendre
 from pymc_dp.analyst.marginal.exact.record_marginal import without_records
+from pymc_dp.analyst.marginal.exact.shared_grid import SharedGrid, shared_grid
 from pymc_dp.analyst.marginal.exact.windows import LARGEST_LOG_TAIL, window
 from pymc_dp.analyst.marginal.strategy import Integrated, Replacement
 from pymc_dp.analyst.marginal.values import finite_values, prior_draws
@@ -33,8 +35,8 @@ MOST_COMBINATIONS = 512
 ORDERS, REFERENCE = (4, 6, 8, 12, 16), 32
 #: error of the log-likelihood that a quadrature may have, as a share of it
 TOLERANCE = 1e-7
-#: draws of the parameters at which it is looked at
-TRIALS = 10
+#: draws of the parameters at which it is looked at, and others by which a grid is laid out
+TRIALS, SHAPING = 10, 50
 
 
 class Exact:
@@ -75,10 +77,10 @@ class Exact:
         records = sorted(block.records, key=lambda rv: finite_values(rv) is None)
         old = [release.rv for release in found]
         given = [rv for rv in model.basic_RVs if rv not in (*records, *old)]
-        order, how = _numerics(model, records, found)
+        order, grid, how = _numerics(model, records, found)
         names = tuple(str(rv.name) for rv in block.records)
         told = Integrated(self.name, names, length_of(records[0]), how)
-        new = without_records(old, records, given, told, order)
+        new = without_records(old, records, given, told, order, grid)
         return Replacement(records, dict(zip(old, new, strict=True)))
 
 
@@ -105,58 +107,92 @@ def _endless_refusal(model: pm.Model, record: Any, found: Sequence[Release]) -> 
     return listed if isinstance(listed, str) else None
 
 
-def _numerics(model: pm.Model, records: Sequence[Any], found: Sequence[Release]) -> tuple[int, str]:
-    """Nodes a piece of a quadrature (any where there is none), and how the records are summed."""
+def _numerics(
+    model: pm.Model, records: Sequence[Any], found: Sequence[Release]
+) -> tuple[int, SharedGrid | None, str]:
+    """Nodes a piece of a quadrature (any where there is none), a grid, and how it is summed."""
     last = records[-1]
     if has_closed_form(records, found):
-        return 1, "in closed form"
+        return 1, None, "in closed form"
     if finite_values(last) is not None:
         number = int(np.prod([_number_of_rows(rv) for rv in records]))
-        return 1, f"summed over {number} values of a record"
+        return 1, None, f"summed over {number} values of a record"
     if last.dtype not in continuous_types:
         listed = window(last, found, [model.rvs_to_values[release.rv] for release in found])
         assert not isinstance(listed, str)
         if listed.lumped:
-            return 1, f"summed over {listed.values.type.shape[0]} values of a record"
+            return 1, None, f"summed over {listed.values.type.shape[0]} values of a record"
         width = listed.values.type.shape[0]
         left = f"the noise beyond is below {np.exp(LARGEST_LOG_TAIL):.0e}"
-        return 1, f"summed over {width} values around each release; {left}"
-    order, error = _quadrature(model, records, found)
-    return order, (
-        f"by quadrature with {order} nodes a piece; at {TRIALS} draws of the prior its "
-        f"log-likelihood is off by at most {error:.0e} of its size"
+        return 1, None, f"summed over {width} values around each release; {left}"
+    trial = _Trial(model, records, found)
+    order, error = trial.order()
+    nodes = f"{order} nodes a piece"
+    grid, off = trial.grid()
+    if grid is not None:
+        nodes, error = f"{len(grid.nodes()[0])} nodes for all records", off
+    return (
+        order,
+        grid,
+        f"by quadrature with {nodes}; at {TRIALS} draws of the prior its "
+        f"log-likelihood is off by at most {error:.0e} of its size",
     )
 
 
-def _quadrature(
-    model: pm.Model, records: Sequence[Any], found: Sequence[Release]
-) -> tuple[int, float]:
-    """Choose the smallest number of nodes a piece that is accurate, and tell its error."""
-    given = [rv for rv in model.basic_RVs if rv not in records]
-    values = [
-        model.rvs_to_values[release.rv] if release.rv in model.observed_RVs else release.rv
-        for release in found
-    ]
-    places, weights = pt.dvector(), pt.dvector()
-    density = record_log_density(records, found, values, given, (places, weights))
-    params = direct_inputs([density], given)
-    draws = prior_draws(params, TRIALS)
-    evaluate = pytensor.function([places, weights, *params], density.sum(), mode=ONCE)
+class _Trial:
+    """Quadrature over a record of a model, at draws of the prior."""
 
-    def totals(order: int) -> Any:
-        rule = gauss_legendre(order)
-        return np.array([evaluate(*rule, *draw) for draw in draws])
+    def __init__(self, model: pm.Model, records: Sequence[Any], found: Sequence[Release]) -> None:
+        self.given = [rv for rv in model.basic_RVs if rv not in records]
+        self.records, self.found = records, found
+        self.values = [
+            model.rvs_to_values[release.rv] if release.rv in model.observed_RVs else release.rv
+            for release in found
+        ]
+        rule = pt.dvector(), pt.dvector()
+        density = self._density(rule)
+        self.params = direct_inputs([density], self.given)
+        self.draws = prior_draws(self.params, TRIALS + SHAPING)
+        evaluate = pytensor.function([*rule, *self.params], density.sum(), mode=ONCE)
+        self._totals = lambda order: self._at_draws(evaluate, *gauss_legendre(order))
+        self.truth = self._totals(REFERENCE)
 
-    truth = totals(REFERENCE)
-    possible = np.isfinite(truth)
-    for order in ORDERS:
-        off = np.abs(totals(order) - truth)[possible] / (1 + np.abs(truth[possible]))
-        if off.size and off.max() <= TOLERANCE:
-            return order, float(off.max())
-    names = ", ".join(repr(rv.name) for rv in records)
-    raise ValueError(
-        f"The integral over a record of {names} is not accurate with {ORDERS[-1]} nodes a piece "
-        f"(the log-likelihood is off by {off.max():.0e} of its size). Its statistic may have "
-        "corners or jumps that are not seen: clamp the record itself, pmdp.clamp(x, lower, upper), "
-        "or sample the records with pmdp.sample()."
-    )
+    def _density(self, rule: Any, grid: SharedGrid | None = None) -> Any:
+        return record_log_density(self.records, self.found, self.values, self.given, rule, grid)
+
+    def _at_draws(self, evaluate: Any, *rule: Any) -> Any:
+        return np.array([evaluate(*rule, *draw) for draw in self.draws[:TRIALS]])
+
+    def _error(self, totals: Any) -> float:
+        """Largest error as a share of the log-likelihood; infinite where none is possible."""
+        possible = np.isfinite(self.truth)
+        truth = self.truth[possible]
+        off = np.abs(totals[possible] - truth) / (1 + np.abs(truth))
+        return float(np.nan_to_num(off, nan=np.inf).max(initial=0.0)) if off.size else np.inf
+
+    def order(self) -> tuple[int, float]:
+        """Choose the smallest number of nodes a piece that is accurate, and tell its error."""
+        for order in ORDERS:
+            error = self._error(self._totals(order))
+            if error <= TOLERANCE:
+                return order, error
+        names = ", ".join(repr(rv.name) for rv in self.records)
+        raise ValueError(
+            f"The integral over a record of {names} is not accurate with {ORDERS[-1]} nodes a "
+            f"piece (the log-likelihood is off by {error:.0e} of its size). Its statistic may have "
+            "corners or jumps that are not seen: clamp the record itself, pmdp.clamp(x, lower, "
+            "upper), or sample the records with pmdp.sample()."
+        )
+
+    def grid(self) -> tuple[SharedGrid | None, float]:
+        """Find one for all records, shaped by other draws of the prior, and its error."""
+        if len(self.records) > 1 or len(self.draws) <= TRIALS:
+            return None, np.inf
+        [record] = self.records
+        grid = shared_grid(record, self.params, self.draws[TRIALS:])
+        if grid is None or not all(isinstance(value, Constant) for value in self.values):
+            return None, np.inf
+        density = self._density(gauss_legendre(ORDERS[0]), grid)
+        evaluate = pytensor.function(self.params, density.sum(), mode=ONCE)
+        error = self._error(self._at_draws(evaluate))
+        return (grid, error) if error <= TOLERANCE else (None, error)

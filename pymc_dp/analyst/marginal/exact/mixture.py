@@ -16,7 +16,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.analyst.factors import per_record_factor
 from pymc_dp.analyst.marginal.exact.closed_forms import closed_form, has_closed_form
 from pymc_dp.analyst.marginal.exact.logs import log_sum
-from pymc_dp.analyst.marginal.exact.quadrature import Rule, nodes
+from pymc_dp.analyst.marginal.exact.quadrature import Rule, corners_of, nodes
+from pymc_dp.analyst.marginal.exact.shared_grid import SharedGrid, grid_log_density
 from pymc_dp.analyst.marginal.exact.shares import weighted_shares
 from pymc_dp.analyst.marginal.exact.windows import Window, window
 from pymc_dp.analyst.marginal.values import combinations, finite_values
@@ -32,6 +33,7 @@ def record_log_density(
     released: Sequence[Any],
     given: Sequence[Any],
     rule: Rule,
+    grid: SharedGrid | None = None,
 ) -> TensorVariable:
     r"""Log-density of all releases of each record, the record integrated out.
 
@@ -52,6 +54,8 @@ def record_log_density(
         What records and releases depend on otherwise.
     rule : Rule
         Nodes and weights of a piece, where the last record variable is continuous.
+    grid : SharedGrid, optional
+        To be used instead where the releases are known numbers.
 
     Returns
     -------
@@ -68,6 +72,11 @@ def record_log_density(
     simple = weighted_shares(records, noise)
     if simple is not None:
         return simple
+    if grid is not None:
+        corners = corners_of(records[0], releases, released)
+        on_grid = grid_log_density(records[0], sum(noise), corners, grid)
+        if on_grid is not None:
+            return on_grid
     last: Any = records[-1] if records[-1].type.ndim == 1 else None
     outer = [rv for rv in records if rv is not last]
     laws = [log_law(rv, records, given) for rv in outer]

@@ -24,7 +24,7 @@ from pymc_dp.analyst.records import length_of
 from pymc_dp.analyst.release import Release
 from pymc_dp.mechanisms.additive import AdditiveNoise
 
-__all__ = ["Rule", "gauss_legendre", "nodes"]
+__all__ = ["Rule", "corners_of", "gauss_legendre", "nodes"]
 
 #: nodes in (-1, 1) of one piece, and their weights
 Rule = tuple[Any, Any]
@@ -87,9 +87,7 @@ def _cuts(
 ) -> tuple[TensorVariable, TensorVariable]:
     """Sorted places to break the line at, of shape (number of cuts, n), and the median."""
     quantiles = [_quantile(record, p) for p in QUANTILES]
-    corners: list[Any] = []
-    for release, value in zip(releases, released, strict=True):
-        corners += breaks_of(release.statistic, record, _around(release, value))
+    corners = corners_of(record, releases, released)
     lower, upper = _quantile(record, 0.0), _quantile(record, 1.0)
     middle = quantiles[len(quantiles) // 2]
     inside = [
@@ -97,6 +95,14 @@ def _cuts(
     ]
     everywhere = [pt.broadcast_to(at, (length_of(record),)) for at in (*quantiles, *inside)]
     return pt.sort(pt.stack(everywhere, axis=0), axis=0), middle
+
+
+def corners_of(record: Any, releases: Sequence[Release], released: Sequence[Any]) -> list[Any]:
+    """Values of a record at which a statistic has corners, or near which it was released."""
+    found: list[Any] = []
+    for release, value in zip(releases, released, strict=True):
+        found += breaks_of(release.statistic, record, _around(release, value))
+    return found
 
 
 def _quantile(record: Any, probability: float) -> TensorVariable:

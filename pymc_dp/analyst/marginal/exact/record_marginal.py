@@ -21,6 +21,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.analyst.marginal.exact.distinct import over_distinct_rows
 from pymc_dp.analyst.marginal.exact.mixture import record_log_density
 from pymc_dp.analyst.marginal.exact.quadrature import gauss_legendre
+from pymc_dp.analyst.marginal.exact.shared_grid import SharedGrid
 from pymc_dp.analyst.marginal.strategy import Integrated, MarginalRV
 from pymc_dp.analyst.release import Release
 from pymc_dp.compat import collect_default_updates, logprob_rules, support_point_rules
@@ -38,11 +39,18 @@ class RecordMarginalRV(MarginalRV):
     _ndim_supp = 0  # a release has one number a record, independent of the others
 
     def __init__(
-        self, *args: Any, n_releases: int, n_records: int, order: int, **kwargs: Any
+        self,
+        *args: Any,
+        n_releases: int,
+        n_records: int,
+        order: int,
+        grid: SharedGrid | None,
+        **kwargs: Any,
     ) -> None:
         self.n_releases = n_releases
         self.n_records = n_records
         self.order = order
+        self.grid = grid
         super().__init__(*args, **kwargs)
 
     def joint(self, inputs: Sequence[Any]) -> tuple[list[TensorVariable], list[TensorVariable]]:
@@ -58,6 +66,7 @@ def without_records(
     given: Sequence[TensorVariable],
     integrated: Integrated,
     order: int = 8,
+    grid: SharedGrid | None = None,
 ) -> list[TensorVariable]:
     """Releases of the same records as one random variable without these.
 
@@ -73,6 +82,8 @@ def without_records(
         What to tell of it.
     order : int
         Nodes a piece of a quadrature, where there is one.
+    grid : SharedGrid, optional
+        For all records, where it serves.
 
     Returns
     -------
@@ -93,6 +104,7 @@ def without_records(
         n_records=len(records),
         integrated=integrated,
         order=order,
+        grid=grid,
     )
     return list(op.make_node(*inputs).outputs[: len(releases)])
 
@@ -104,7 +116,8 @@ def _record_marginal_logprob(
     """Joint density of a record's releases, one number a record, under the first of them."""
     releases, records = op.joint(inputs)
     rule = gauss_legendre(op.order)
-    density = record_log_density(records, [Release(rv) for rv in releases], values, inputs, rule)
+    found = [Release(rv) for rv in releases]
+    density = record_log_density(records, found, values, inputs, rule, op.grid)
     density = over_distinct_rows(density, inputs)
     if len(values) == 1:
         return density

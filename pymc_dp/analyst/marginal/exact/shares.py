@@ -15,7 +15,7 @@ import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.basic import Constant
-from pytensor.graph.replace import graph_replace
+from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.variable import TensorVariable
@@ -72,24 +72,40 @@ def _weighted_sum(
     records: Sequence[Any], tables: Sequence[tuple[Any, ...]], weights: TensorVariable
 ) -> TensorVariable:
     """Sum over combinations of their probability times their weight, one number a record."""
-    if len(records) == 1:
-        shares = _shares(records[0])
+    if len(records) == 1 and isinstance(records[0].owner.op, CategoricalRV):
+        [shares] = records[0].owner.op.dist_params(records[0].owner)
         return weights @ shares if shares.type.ndim == 1 else (weights * shares).sum(axis=1)
+    values = [[int(part.data[0]) for part in table] for table in tables]
+    alike = [_probability(records, row, 1) for row in values]
+    if all(share is not None and share.type.shape in ((), (1,)) for share in alike):
+        # the same for every record, so that the weights of those that are alike are counted once
+        return weights @ pt.stack([share.reshape(()) for share in alike])
     total: Any = 0.0
-    for column, table in enumerate(tables):
-        values = [int(part.data[0]) for part in table]
-        parts = [_shares(rv)[..., value] for rv, value in zip(records, values, strict=True)]
-        known = dict(zip(records, table, strict=True))
-        product: Any = 1.0
-        for part in graph_replace(parts, known, strict=False):
-            product = product * part
-        total = total + product * weights[:, column]
+    for column, row in enumerate(values):
+        total = total + _probability(records, row, len(tables[0][0].data)) * weights[:, column]
     return total
 
 
-def _shares(rv: Any) -> TensorVariable:
-    """Probabilities of a variable's values along the last axis."""
+def _probability(records: Sequence[Any], values: Sequence[int], n: int) -> Any:
+    """Probability of some values in each of `n` records; None where so many cannot be had."""
+    shares = [_share(rv, value) for rv, value in zip(records, values, strict=True)]
+    known: dict[Any, Any] = {
+        rv: pt.constant(np.full(n, value, rv.dtype))
+        for rv, value in zip(records, values, strict=True)
+    }
+    try:
+        parts = clone_replace(shares, known, rebuild_strict=False)
+    except (TypeError, ValueError):
+        return None
+    product: Any = parts[0]
+    for part in parts[1:]:
+        product = product * part
+    return product
+
+
+def _share(rv: Any, value: int) -> TensorVariable:
+    """Probability of one value of a variable."""
     [p] = rv.owner.op.dist_params(rv.owner)
     if isinstance(rv.owner.op, CategoricalRV):
-        return p
-    return pt.stack([1 - p, p], axis=-1)
+        return p[..., value]
+    return p if value else 1 - p

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.tensor.random.basic import MvNormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.marginal.normal.accuracy import quadrature_error
@@ -26,6 +27,7 @@ from pymc_dp.analyst.marginal.normal.convolved import (
     has_closed_form,
     laplace_scale,
 )
+from pymc_dp.analyst.marginal.normal.expanded import Expanded
 from pymc_dp.analyst.marginal.normal.moments import Contributions, Moments
 from pymc_dp.analyst.marginal.normal.normal_release import (
     Background,
@@ -42,7 +44,7 @@ from pymc_dp.analyst.marginal.strategy import Integrated, Replacement
 from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.records import RecordBlock
 from pymc_dp.analyst.release import PrivatizedRV, Release
-from pymc_dp.graph.additivity import NotAdditiveError
+from pymc_dp.graph.additivity import NotAdditiveError, direct_inputs
 from pymc_dp.graph.support import small_support
 from pymc_dp.mechanisms import Mechanism
 from pymc_dp.mechanisms.around import Around
@@ -80,8 +82,16 @@ class Normal:
         return None
 
     def preferred(self, model: pm.Model, block: RecordBlock) -> bool:
-        """Prefer it to nothing."""
-        return True
+        """Prefer it but where every one of thousands of points would have a covariance to factor.
+
+        An expansion about the posterior's mode has one, where it applies.
+        """
+        bent = any(
+            isinstance(rv.owner.op, MvNormalRV)
+            and direct_inputs([rv.owner.op.dist_params(rv.owner)[1]], model.basic_RVs)
+            for rv in block.records
+        )
+        return not bent or Expanded().refusal(model, block) is not None
 
     def integrate(self, model: pm.Model, block: RecordBlock) -> Replacement:
         """Build the releases' own law, with as many nodes as its mean needs at the posterior."""
