@@ -24,6 +24,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 import pymc_dp as pmdp
+from benchmarks._score_posterior import LogisticPosterior
 from pymc_dp.accounting.levels import CLIPPED, GRADIENT_LEVELS
 from pymc_dp.analyst.marginal.normal.expanded import _Posterior
 from pymc_dp.analyst.marginal.normal.expansion import SimulatedRecords
@@ -61,6 +62,14 @@ def second_moments(arrays, d=4):
     x = arrays["X"]
     products = [x[:, i] * x[:, j] for i in range(d) for j in range(i + 1)]
     return pt.stack([x[:, i] for i in range(d)] + products, axis=1)
+
+
+def held_moments(x):
+    """Do the same in NumPy, with rows no longer than the bound."""
+    products = [x[:, i] * x[:, j] for i in range(x.shape[1]) for j in range(i + 1)]
+    rows = np.column_stack([x, *products])
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows * np.minimum(1, MOMENT_CLIP / np.maximum(length, 1e-300))
 
 
 MOMENT_CLIP = 8.0  # length of (x, x x') for four standard normal covariates: 3.6, .99 quantile 9
