@@ -77,7 +77,7 @@ class RecordModel:
         like: "RecordModel | None" = None,
     ) -> None:
         self.space = FlatSpace(model)
-        self.likelihood = RecordLikelihood(
+        self.likelihood: RecordLikelihood = RecordLikelihood(
             model,
             self.space,
             compile_kwargs,

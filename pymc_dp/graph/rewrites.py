@@ -106,7 +106,9 @@ def same_graph(
     (True, False)
     """
     types, others = ([each.type for each in each_inputs] for each_inputs in (inputs, others_inputs))
-    return types == others and equal_computations([output], [others_output], inputs, others_inputs)
+    return types == others and equal_computations(
+        [output], [others_output], list(inputs), list(others_inputs)
+    )
 
 
 def without_origins() -> AbstractContextManager[None]:

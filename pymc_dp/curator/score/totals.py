@@ -89,7 +89,7 @@ class RecordTotal:
         self._check_indices = IndexCheck(names, indices, theta, rows)
         self._graph = [*inputs, *rows], graph
         if like is not None and same_graph(*self._graph, *like._graph):
-            self._parts = like._parts
+            self._parts: Any = like._parts
         else:
             self._parts = pytensor.function(*self._graph, mode="NUMBA", on_unused_input="ignore")
             self._parts.trust_input = True
