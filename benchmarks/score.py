@@ -6,8 +6,8 @@ PART is one of
 
 - ``published``: maximum mean discrepancy on the Gaussian and banana problems of Räisä et al.
   (2021), as ``benchmarks.raisa2021`` has it for private chains; the published ones with a FOLDER;
-- ``peers``: logistic regression, n = 5000, epsilon 1: one look, variational inference and private
-  chains at the same guarantee, and the posterior without privacy;
+- ``peers``: logistic regression, n = 5e3 and 5e4, epsilon 1: one look, variational inference and
+  private chains at the same guarantee, and the posterior without privacy;
 - ``seconds``: one look at 1e7 records with ten covariates, beside a plain gradient.
 
 ``benchmarks.score_laws`` counts how often intervals cover. Noise is drawn from seeds, so that runs
@@ -16,12 +16,14 @@ can be repeated, at the size that the guarantee asks for.
 
 import sys
 import time
+import warnings
 
+import arviz as az
 import numpy as np
 import pymc as pm
 
 import pymc_dp as pmdp
-from benchmarks.score_laws import BETA, Inference, Study, labels, summary
+from benchmarks.score_laws import BETA, labels, logistic
 from pymc_dp.accounting import noise
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.score.totals import ConfidentialScores
@@ -170,31 +172,90 @@ def without_privacy(X, y):
     return beta, np.sqrt(np.diag(np.linalg.inv(information)))
 
 
-def peers(folder=None, replicates=100, n=5000, epsilon=1.0):
-    """Coverage, error in sds without privacy, and width, of five ways at one guarantee."""
-    rng = np.random.default_rng(4)
-    study = Study(n, BETA, epsilon, "covariates", rng)
-    infer = Inference(study, 1)
-    ways = {
-        "without privacy": lambda X, y: without_privacy(X, y),
-        "score release": lambda X, y: infer([study.look(BETA + 3 * study.sd * rng.normal(size=4))]),
-        "variational": lambda X, y: variational(X, y, epsilon, rng),
+def private_chain(X, y, epsilon, kind):
+    """Run a private chain as docs/curator.md says: a pilot, settings tried there, the chain."""
+    n, rng = len(X), np.random.default_rng(5)
+
+    def simulate(values):
+        covariates = rng.normal(size=X.shape)
+        return logistic(n, X.shape[1], covariates, labels(covariates, values["beta"], rng))
+
+    budget = pmdp.PrivacyBudget(epsilon=epsilon, delta=DELTA)
+    with warnings.catch_warnings(), logistic(n, X.shape[1], X, y):
+        warnings.simplefilter("ignore")  # which say that the budget is small
+        place = pmdp.pilot(budget, simulate, share=0.1)
+        known = {"n": n, "synthetic": place.synthetic}
+        if kind == "DPHMC":
+            found = pmdp.suggest_hmc(*budget.remaining, start=place.point, **known)
+            step = pmdp.DPHMC(budget=budget, chains=4, **found.settings)
+        else:
+            found = pmdp.suggest(*budget.remaining, dim=X.shape[1], **known)
+            step = pmdp.DPPenalty(
+                budget=budget, chains=4, clip_logp=found.clip_logp, step_size=found.step_size
+            )
+        tune, quiet = found.draws // 10, {"cores": 1, "progressbar": False, "quiet": True}
+        tree = pmdp.sample(
+            found.draws - tune, tune=tune, step=step, initvals=place.point, random_seed=1, **quiet
+        )
+    return tree
+
+
+def one_look(X, y, epsilon):
+    """Release a score at a place that a pilot finds, and sample from it."""
+    n, rng = len(X), np.random.default_rng(5)
+
+    def simulate(values):
+        covariates = rng.normal(size=(5000, X.shape[1]))
+        return logistic(5000, X.shape[1], covariates, labels(covariates, values["beta"], rng))
+
+    release = pmdp.score_release(
+        logistic(n, X.shape[1], X, y), simulate=simulate, epsilon=epsilon, delta=DELTA
+    )
+    with logistic(n, X.shape[1]) as model:
+        release.declare("score")
+    with pmdp.marginalize(model):
+        return pmdp.sample(chains=2, cores=1, progressbar=False, quiet=True, random_seed=1)
+
+
+def summarised(tree):
+    draws = tree.posterior["beta"].values
+    worth = float(az.ess(az.convert_to_datatree({"beta": draws}))["beta"].min())
+    return draws.mean(axis=(0, 1)), draws.std(axis=(0, 1)), worth
+
+
+def peers(folder=None, epsilon=1.0, numbers=(5000, 50_000), replicates=20):
+    """Error of the mean and width, in sds without privacy, of ways at one guarantee.
+
+    Chains, and all that is compiled, on one data set; others on several too.
+    """
+    sampled = {
+        "score release": one_look,
+        "DPHMC": lambda X, y, epsilon: private_chain(X, y, epsilon, "DPHMC"),
+        "DPPenalty": lambda X, y, epsilon: private_chain(X, y, epsilon, "DPPenalty"),
     }
-    found = {name: [] for name in ways}
-    taken = dict.fromkeys(ways, 0.0)
-    for _ in range(replicates):
-        study.load(rng.normal(size=(n, 4)))
-        X, y = (study.model[name].get_value() for name in ("X", "labels"))
-        for name, way in ways.items():
-            start = time.process_time()
-            found[name].append(study.judged(*way(X, y)))
-            taken[name] += (time.process_time() - start) / replicates
-    rows = [
-        {"way": name, "data sets": replicates} | summary(found[name]) | {"CPU s": taken[name]}
-        for name in ways
-    ]
-    for row in rows:
-        print(row, flush=True)
+    rows = []
+    for n in numbers:
+        for name in ("without privacy", "variational", *sampled):
+            rng, found, worth, taken = np.random.default_rng(4), [], [], 0.0
+            for _ in range(1 if name in sampled else replicates):
+                X = rng.normal(size=(n, 4))
+                y = labels(X, BETA, rng)
+                mode, sd = without_privacy(X, y)
+                start = time.process_time()
+                if name in sampled:
+                    mean, width, draws = summarised(sampled[name](X, y, epsilon))
+                    worth.append(draws)
+                elif name == "variational":
+                    mean, width = variational(X, y, epsilon, np.random.default_rng(6))
+                else:
+                    mean, width = without_privacy(X, y)
+                taken += time.process_time() - start
+                found.append([np.mean(((mean - mode) / sd) ** 2), np.mean(width / sd)])
+            square, ratio = np.mean(found, axis=0)
+            row = {"n": n, "way": name, "data sets": len(found), "error": float(np.sqrt(square))}
+            row |= {"sd ratio": float(ratio), "effective draws": worth[0] if worth else None}
+            rows.append(row | {"CPU s": taken / len(found)})
+            print(rows[-1], flush=True)
     return rows
 
 
@@ -229,7 +290,7 @@ PARTS = {"published": published, "peers": peers, "seconds": seconds}
 
 
 def main(quick=False):
-    return peers(replicates=5 if quick else 100)
+    return peers(numbers=(5000,) if quick else (5000, 50_000))
 
 
 if __name__ == "__main__":

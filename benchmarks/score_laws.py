@@ -7,23 +7,26 @@ PART is one of
 - ``coverage``: logistic regressions with n = 5e4, epsilon 1, d = 4 and 10, the law as assumed;
 - ``laws``: n = 5000, d = 4, epsilon 1 and covariates whose law is not what the analyst's model
   says, by one look and by a second one at the place that the first one found;
-- ``split``: the same with the budget split in other ways over the two looks;
-- ``moments``: the law of covariates is normal with unknown mean and covariance, told by noised
-  moments of the same look.
+- ``moments``: the same where the analyst's law of covariates is normal with unknown mean and
+  covariance, told by noised moments of the same look;
+- ``split``: how much of the budget the first of two looks gets;
+- ``shares``: how much of it moments and the first look get.
 
-Posteriors are normal approximations at the mode. Graphs are compiled once for all data sets; looks
-go through the totals that ``score_release`` uses, with noise of the size that the guarantee asks
-for, drawn from a seed.
+Posteriors are normal approximations at the mode, written out in ``benchmarks._score_posterior``;
+``coverage`` compares them with those of ``pmdp.marginalize``. Looks go through the totals that
+``score_release`` uses, with noise of the size that the guarantee asks for, drawn from a seed.
 """
 
 import sys
 import time
+from functools import cache
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
 import pymc_dp as pmdp
+from benchmarks._score_posterior import LogisticPosterior
 from pymc_dp.accounting.levels import CLIPPED, GRADIENT_LEVELS
 from pymc_dp.analyst.marginal.normal.expanded import _Posterior
 from pymc_dp.analyst.marginal.normal.expansion import SimulatedRecords
@@ -61,6 +64,14 @@ def second_moments(arrays, d=4):
     x = arrays["X"]
     products = [x[:, i] * x[:, j] for i in range(d) for j in range(i + 1)]
     return pt.stack([x[:, i] for i in range(d)] + products, axis=1)
+
+
+def held_moments(x):
+    """Do the same in NumPy, with rows no longer than the bound."""
+    products = [x[:, i] * x[:, j] for i in range(x.shape[1]) for j in range(i + 1)]
+    rows = np.column_stack([x, *products])
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows * np.minimum(1, MOMENT_CLIP / np.maximum(length, 1e-300))
 
 
 MOMENT_CLIP = 8.0  # length of (x, x x') for four standard normal covariates: 3.6, .99 quantile 9
@@ -172,21 +183,35 @@ def summary(found):
     return {"covers": float(cover), "rms error": float(np.sqrt(square)), "sd ratio": float(ratio)}
 
 
-def coverage(replicates=100):
+def coverage(replicates=100, compared=5):
     rows = []
     for d in (4, 10):
         rng = np.random.default_rng(d)
         beta = np.resize([0.5, -0.4, 0.3, 0.0, 0.2], d)
         study = Study(50_000, beta, 1.0, "covariates", rng)
-        infer, found, taken = Inference(study, 1), [], time.process_time()
-        for _ in range(replicates):
+        infer = LogisticPosterior(study.n, d, points=2**14)
+        again = Inference(study, 1) if compared else None
+        found, off, taken = [], [], 0.0
+        for i in range(replicates):
             study.load(rng.normal(size=(study.n, d)))
             # where an earlier study may have been: three standard deviations off
             look = study.look(beta + 3 * study.sd * rng.normal(size=d))
-            found.append(study.judged(*infer([look])))
-        taken = (time.process_time() - taken) / replicates
+            start = time.process_time()
+            mode, sd = infer([look])
+            taken += (time.process_time() - start) / replicates
+            found.append(study.judged(mode, sd))
+            if again is not None and i < compared:
+                other, width = again([look])
+                off.append([np.abs(other - mode).max() / sd.max(), np.abs(width / sd - 1).max()])
         about = {"d": d, "data sets": replicates, "forecast": study.settings.widening}
-        rows.append(about | summary(found) | {"CPU s each": taken})
+        of_marginalize = (
+            {}
+            if again is None
+            else dict(
+                zip(("modes off by sds", "sds off by"), np.max(off, axis=0).tolist(), strict=True)
+            )
+        )
+        rows.append(about | summary(found) | {"CPU s each": taken} | of_marginalize)
         print(rows[-1], flush=True)
     return rows
 
@@ -204,81 +229,117 @@ LAWS = {
 BETA = np.array([0.5, -0.4, 0.3, 0.0])
 
 
-def laws(replicates=100):
+@cache
+def small_study(bound="covariates"):
+    return Study(5000, BETA, 1.0, bound, np.random.default_rng(7))
+
+
+FIRST, MOMENTS = 0.3, 0.2  # parts of the budget
+
+
+def two_looks(study, infer, sds=3.0, first=FIRST, told=0.0):
+    """Look `sds` standard deviations off, then where that finds the mode; perhaps at moments too.
+
+    Returns what is inferred from the first, from the second and from both.
+    """
+    also = [[study.moments(told)]] if told else []
+    place = study.beta + sds * study.sd * study.rng.normal(size=study.d)
+    one = study.look(place, first * (1 - told))
+    found = infer([one], *also)
+    two = study.look(found[0], (1 - first) * (1 - told))
+    return found, infer([two], *also), infer([one, two], *also)
+
+
+def chosen(names):
+    """Laws whose names begin with one of `names`; all by default."""
+    return {law: draw for law, draw in LAWS.items() if not names or law.startswith(names)}
+
+
+def replicated(study, law, replicates, *ways):
+    """Judge ways to infer on the same data sets; one list of judgements for each result."""
+    found = []
+    for i in range(replicates):
+        study.rng = np.random.default_rng([7, i])
+        study.load(LAWS[law](study.rng, study.n, study.d))
+        found.append([study.judged(*each) for way in ways for each in way()])
+    return list(zip(*found, strict=True))
+
+
+def laws(replicates=100, *names):
     """By the law of covariates: a look three sds off; a second one, alone and with the first."""
     rows = []
     for bound in ("covariates", "length"):
-        rng = np.random.default_rng(7)
-        study = Study(5000, BETA, 1.0, bound, rng)
-        single, double = Inference(study, 1), Inference(study, 2)
-        for law, draw in LAWS.items():
-            one, two, both = [], [], []
-            for _ in range(replicates):
-                study.load(draw(rng, study.n, 4))
-                place = BETA + 3 * study.sd * rng.normal(size=4)
-                one.append(study.judged(*single([study.look(place)])))
-                first = study.look(place, 0.3)
-                second = study.look(single([first])[0], 0.7)
-                two.append(study.judged(*single([second])))
-                both.append(study.judged(*double([first, second])))
-            for what, found in (("one", one), ("second alone", two), ("both", both)):
-                rows.append({"bound": bound, "law": law, "looks": what} | summary(found))
+        study = small_study(bound)
+        infer = LogisticPosterior(study.n, study.d)
+        for law in chosen(names):
+            found = replicated(
+                study,
+                law,
+                replicates,
+                lambda study=study, infer=infer: [
+                    infer([study.look(BETA + 3 * study.sd * study.rng.normal(size=4))])
+                ],
+                lambda study=study, infer=infer: two_looks(study, infer)[1:],
+            )
+            for what, each in zip(("one", "second alone", "both"), found, strict=True):
+                rows.append({"bound": bound, "law": law, "looks": what} | summary(each))
                 print(rows[-1], flush=True)
     return rows
 
 
-def moments(replicates=40, *names, share=0.2):
-    """A normal law with unknown moments, which are released too, and two looks.
-
-    Of the laws whose names begin with one of `names`; of all by default.
-    """
-    rows = []
-    rng = np.random.default_rng(7)
-    study = Study(5000, BETA, 1.0, "covariates", rng)
-    single, double = Inference(study, 1, moments=True), Inference(study, 2, moments=True)
-    for law, draw in LAWS.items():
-        if names and not law.startswith(names):
-            continue
-        one, both, taken = [], [], time.process_time()
-        for _ in range(replicates):
-            study.load(draw(rng, study.n, 4))
-            told = [study.moments(share)]
-            first = study.look(BETA + 3 * study.sd * rng.normal(size=4), 0.3 * (1 - share))
-            found = single([first], told)
-            one.append(study.judged(*found))
-            second = study.look(found[0], 0.7 * (1 - share))
-            both.append(study.judged(*double([first, second], told)))
-        taken = (time.process_time() - taken) / replicates
-        for what, found in (("first", one), ("both", both)):
-            about = {"law": law, "looks": what, "data sets": replicates}
-            rows.append(about | summary(found) | {"CPU s each": taken})
+def moments(replicates=100, *names):
+    """A normal law with unknown moments, which are released too, and two looks."""
+    rows, study = [], small_study()
+    infer = LogisticPosterior(study.n, study.d, held_moments)
+    for law in chosen(names):
+        found = replicated(study, law, replicates, lambda: two_looks(study, infer, told=MOMENTS))
+        for what, each in zip(("first", "second alone", "both"), found, strict=True):
+            rows.append({"law": law, "looks": what, "data sets": replicates} | summary(each))
             print(rows[-1], flush=True)
     return rows
 
 
 def split(replicates=100):
     """How much of the budget the first of two looks gets, by how far off it is taken."""
-    rows, rng = [], np.random.default_rng(7)
-    study = Study(5000, BETA, 1.0, "covariates", rng)
-    single, double = Inference(study, 1), Inference(study, 2)
-    for law in ("normal, as assumed", "1.5 times as wide"):
+    rows, study = [], small_study()
+    infer = LogisticPosterior(study.n, study.d)
+    for law in chosen(("normal", "1.5", "shifted")):
         for sds in (3, 10):
-            for part in (0.1, 0.3, 0.5):
-                two, both = [], []
-                for _ in range(replicates):
-                    study.load(LAWS[law](rng, study.n, 4))
-                    first = study.look(BETA + sds * study.sd * rng.normal(size=4), part)
-                    second = study.look(single([first])[0], 1 - part)
-                    two.append(study.judged(*single([second])))
-                    both.append(study.judged(*double([first, second])))
-                for what, found in (("second alone", two), ("both", both)):
-                    cell = {"law": law, "first is off by": sds, "its share": part}
-                    rows.append(cell | {"looks": what} | summary(found))
-                    print(rows[-1], flush=True)
+            for first in (0.1, 0.2, 0.3, 0.5):
+                found = replicated(
+                    study,
+                    law,
+                    replicates,
+                    lambda sds=sds, first=first: two_looks(study, infer, sds, first)[2:],
+                )
+                cell = {"law": law, "first is off by": sds, "its share": first}
+                rows.append(cell | summary(found[0]))
+                print(rows[-1], flush=True)
     return rows
 
 
-PARTS = {each.__name__: each for each in (coverage, laws, moments, split)}
+def shares(replicates=40):
+    """How much of the budget goes to moments, and how much of the rest to the first look."""
+    rows, study = [], small_study()
+    infer = LogisticPosterior(study.n, study.d, held_moments)
+    for law in chosen(("normal", "correlated")):
+        for told in (0.1, 0.2, 0.4):
+            for first in (0.15, 0.3, 0.5):
+                found = replicated(
+                    study,
+                    law,
+                    replicates,
+                    lambda told=told, first=first: two_looks(study, infer, first=first, told=told)[
+                        2:
+                    ],
+                )
+                cell = {"law": law, "moments": told, "first of the rest": first}
+                rows.append(cell | summary(found[0]))
+                print(rows[-1], flush=True)
+    return rows
+
+
+PARTS = {each.__name__: each for each in (coverage, laws, moments, split, shares)}
 
 
 def main(quick=False):

@@ -35,7 +35,7 @@ from pymc_dp.curator.independence import (
 )
 from pymc_dp.curator.indices import IndexCheck, clamped
 from pymc_dp.graph.inner_graphs import refuse_hidden_records
-from pymc_dp.graph.rewrites import rebuilt, without_checks, written_out
+from pymc_dp.graph.rewrites import rebuilt, same_graph, without_checks, written_out
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Variable, Vector
 
@@ -60,6 +60,8 @@ class RecordLikelihood:
         Names of data containers that are public, and of variables whose arrays are.
     confidential : bool
         False for simulated or public records, which need no protection.
+    like : RecordLikelihood, optional
+        Of a model that may be the same but for its records: what is compiled serves here then.
 
     Notes
     -----
@@ -77,6 +79,7 @@ class RecordLikelihood:
         independent_records: bool = False,
         public_data: Sequence[str] = (),
         confidential: bool = True,
+        like: "RecordLikelihood | None" = None,
     ) -> None:
         if isinstance(public_data, str):
             raise TypeError(f"public_data= is a list of names: write [{public_data!r}].")
@@ -108,10 +111,11 @@ class RecordLikelihood:
         self._start = space.start
         self._check_indices = IndexCheck(f"The likelihood of {self.names}", indices, theta, rows)
         self.load()
-        self._logp = pytensor.function(
-            [theta, *rows], flat, on_unused_input="ignore", **self.compile_kwargs
+        #: whether it is the same function of parameters and records as another one
+        self.is_alike = like is not None and same_graph(
+            [theta, *rows], flat, [like.graph[0], *like.graph[1]], like.graph[2]
         )
-        self._logp.trust_input = True
+        self._logp = like._logp if like is not None and self.is_alike else self._compiled()
         #: whether some records' likelihood can be computed without the others
         self.splits = not self.by_place and self._can_split()
         #: whether the graph itself shows that a record's likelihood is made of its own rows
@@ -123,6 +127,14 @@ class RecordLikelihood:
         check_records_apart(
             self.names, lambda rows: self._evaluate(away, rows), self.data, self.axes
         )
+
+    def _compiled(self) -> Any:
+        theta, rows, flat = self.graph
+        logp = pytensor.function(
+            [theta, *rows], flat, on_unused_input="ignore", **self.compile_kwargs
+        )
+        logp.trust_input = True
+        return logp
 
     def load(self) -> None:
         """Read the data again, as ``pm.set_data`` may have changed it."""

@@ -31,6 +31,8 @@ class RecordModel:
         Observed variables share their first axis, the records.
     compile_kwargs : dict, optional
         Passed to :func:`pytensor.function`.
+    like : RecordModel, optional
+        One that may be the same but for its records: what it has compiled serves here then.
     independent_records, public_data, confidential
         As of :class:`~pymc_dp.curator.likelihood.RecordLikelihood`.
 
@@ -72,17 +74,20 @@ class RecordModel:
         independent_records: bool = False,
         public_data: Sequence[str] = (),
         confidential: bool = True,
+        like: "RecordModel | None" = None,
     ) -> None:
         self.space = FlatSpace(model)
-        self.likelihood = RecordLikelihood(
+        self.likelihood: RecordLikelihood = RecordLikelihood(
             model,
             self.space,
             compile_kwargs,
             independent_records=independent_records,
             public_data=public_data,
             confidential=confidential,
+            like=None if like is None else like.likelihood,
         )
         self._compile_kwargs = compile_kwargs or {}
+        self._like = like if self.likelihood.is_alike else None
         self._public_names = ", ".join(repr(v.name) for v in [*model.free_RVs, *model.potentials])
         public = model.logp(vars=[*model.free_RVs, *model.potentials], jacobian=True)
         theta, (log_prior,) = self.space.on_vector([public])
@@ -105,6 +110,9 @@ class RecordModel:
     @cached_property
     def gradients(self) -> RecordGradients:
         """Clipped sums of the records' gradients."""
+        if self._like is not None:
+            like, self._like = self._like, None  # whose records may be confidential
+            return like.gradients.on(self.likelihood)
         return RecordGradients(self.likelihood, self._compile_kwargs)
 
     @cached_property

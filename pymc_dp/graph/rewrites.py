@@ -1,9 +1,11 @@
 """Graphs made anew: without assertions, which look at all records at once, or over other inputs."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from pytensor import config
 from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import equal_computations
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor import alloc
@@ -13,7 +15,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pymc_dp.compat import SymbolicRandomVariable, inline_ofg_node
 from pymc_dp.types import Variable
 
-__all__ = ["rebuilt", "without_checks", "without_origins", "written_out"]
+__all__ = ["rebuilt", "same_graph", "without_checks", "without_origins", "written_out"]
 
 
 def without_checks(output: Variable) -> Variable:
@@ -85,6 +87,28 @@ def rebuilt(output: Variable, swap: dict[Variable, Variable]) -> Variable:
         else:
             made.update(zip(node.outputs, node.op.make_node(*inputs).outputs, strict=True))
     return made.get(output, output)
+
+
+def same_graph(
+    inputs: Sequence[Variable],
+    output: Variable,
+    others_inputs: Sequence[Variable],
+    others_output: Variable,
+) -> bool:
+    """Whether what is compiled of one graph serves for another: the same but for its inputs.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from pymc_dp.graph.rewrites import same_graph
+    >>> x, y = pt.dvector("x"), pt.dvector("y")
+    >>> same_graph([x], 2 * x, [y], 2 * y), same_graph([x], 2 * x, [y], 3 * y)
+    (True, False)
+    """
+    types, others = ([each.type for each in each_inputs] for each_inputs in (inputs, others_inputs))
+    return types == others and equal_computations(
+        [output], [others_output], list(inputs), list(others_inputs)
+    )
 
 
 def without_origins() -> AbstractContextManager[None]:

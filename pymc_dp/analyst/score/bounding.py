@@ -29,7 +29,7 @@ vector within the bound in whole numbers, exactly, count what is no number as ze
 other record. What is asked of the graph is that row i is a function of record i alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import pymc as pm
@@ -119,26 +119,67 @@ def held_by_covariates(
         pt.broadcast_to(each, (number,)) if each.type.broadcastable == (True,) else each
         for each in response.parameters
     ]
-    nodes = response_nodes(response.op, spread, WIDTH)
-    held = pt.clip(response.value, nodes.lower, nodes.upper)
-    values = pt.concatenate([held[None, :], nodes.values], axis=0)
     entries = _entries(response, theta)
     slopes = [scores(entry, theta, directions) for entry in entries]
+    products = {
+        (j, k): (slopes[j] * slopes[k]).sum(axis=0)
+        for j in range(len(slopes))
+        for k in range(j + 1)
+    }
+    if response.op.name == "bernoulli":
+        centred, possible = _of_two(response, entries)
+        longest = pt.maximum(*(_length(products, each) for each in possible))
+        held = _shortened(centred, longest, clip)
+        usable = longest < pt.inf
+    else:
+        centred, at_nodes = _of_range(response, spread, entries)
+        held = _shortened(centred, _length(products, at_nodes).max(axis=0), clip)
+        # nodes are some of the values that it can have
+        length = _length(products, held)
+        held, usable = _shortened(held, length, clip), length < 1e19 * clip
+    total: Any = sum(slope * v[None, :] for slope, v in zip(slopes, held, strict=True))
+    return pt.switch(usable[None, :], total, 0.0)
+
+
+def _shortened(amounts: Sequence[Variable], length: Variable, clip: Any) -> list[Variable]:
+    factor = pt.minimum(1.0, clip / pt.maximum(length, 1e-300))
+    return [without_checks(amount * factor) for amount in amounts]
+
+
+def _length(products: Mapping[tuple[int, int], Variable], amounts: Sequence[Variable]) -> Variable:
+    """Length of a sum of amounts of some vectors, by the products of these."""
+    if len(amounts) == 1:
+        return pt.sqrt(products[0, 0]) * pt.abs(amounts[0])
+    square: Any = 0.0
+    for (j, k), product in products.items():
+        square = square + (1.0 if j == k else 2.0) * product * amounts[j] * amounts[k]
+    return pt.sqrt(pt.maximum(square, 0.0))
+
+
+def _of_two(
+    response: Response, entries: Sequence[Variable]
+) -> tuple[list[Variable], list[list[Variable]]]:
+    """Scores of a response with two values, which have mean zero, and those of each value."""
+    values = [pt.constant([[value]], dtype=response.value.dtype) for value in (0, 1)]
+    zero, one = ([u[0] for u in _local_scores(response, value, entries)] for value in values)
+    own = [pt.switch(response.value > 0, *pair) for pair in zip(one, zero, strict=True)]
+    return own, [zero, one]
+
+
+def _of_range(
+    response: Response, spread: Sequence[Variable], entries: Sequence[Variable]
+) -> tuple[list[Variable], list[Variable]]:
+    """Centred scores of a response that is held in a range, and those at nodes of the range."""
+    nodes = response_nodes(response.op, list(spread), WIDTH)
+    held = pt.clip(response.value, nodes.lower, nodes.upper)
+    values = pt.concatenate([held[None, :], nodes.values], axis=0)
     likely = nodes.probabilities > 0
     centred, at_nodes = [], []
     for u in _local_scores(response, values, entries):
         mean = pt.switch(likely, nodes.probabilities * u[1:], 0.0).sum(axis=0)
         centred.append(u[0] - mean)
         at_nodes.append(pt.switch(likely, u[1:] - mean[None, :], 0.0))
-    square: Any = 0.0
-    for j, (slope, v) in enumerate(zip(slopes, at_nodes, strict=True)):
-        for other, w in zip(slopes[: j + 1], at_nodes[: j + 1], strict=True):
-            part = (slope * other).sum(axis=0)[None, :] * v * w
-            square = square + (part if other is slope else 2 * part)
-    longest = pt.sqrt(square.max(axis=0))
-    factor = pt.minimum(1.0, clip / pt.maximum(longest, 1e-300))
-    total: Any = sum(slope * v[None, :] for slope, v in zip(slopes, centred, strict=True))
-    return held_by_length(without_checks(total * factor[None, :]), clip)
+    return centred, at_nodes
 
 
 def _entries(response: Response, theta: Variable) -> list[Variable]:

@@ -51,6 +51,8 @@ class SimulatedScores:
         The place.
     n : int
         Number of confidential records.
+    like : RecordModel, optional
+        Records of the same model, perhaps: what is compiled for them serves here.
 
     Attributes
     ----------
@@ -65,8 +67,10 @@ class SimulatedScores:
         Of the information in coordinates of which each has information 1, largest first.
     """
 
-    def __init__(self, model: pm.Model, theta: Vector, n: int) -> None:
-        self.records = RecordModel(model, confidential=False)
+    def __init__(
+        self, model: pm.Model, theta: Vector, n: int, like: RecordModel | None = None
+    ) -> None:
+        self.records = RecordModel(model, confidential=False, like=like)
         likelihood = self.records.likelihood
         if likelihood.n_records < 100:
             raise ValueError(

@@ -42,6 +42,8 @@ class Simulator:
         self._names = [str(rv.name) for rv in model.free_RVs]
         theta, values = records.space.on_vector(model.replace_rvs_by_values(model.free_RVs))
         self._values = pm.compile([theta], values)
+        #: what is compiled for the confidential records serves simulated ones
+        self.like = None if records.sharded else records
 
     def __call__(self, theta: Vector) -> pm.Model:
         """Model with records simulated at a place."""
@@ -63,7 +65,7 @@ class Simulator:
 
     def scores(self, theta: Vector) -> SimulatedScores:
         """Scores of records simulated at a place."""
-        scores = SimulatedScores(self(theta), theta, self.n)
+        scores = SimulatedScores(self(theta), theta, self.n, self.like)
         if scores.records.likelihood.has_records_of(self._records.likelihood):
             raise ValueError(
                 "simulate= puts records of the confidential model in its own: simulate covariates "

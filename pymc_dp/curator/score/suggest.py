@@ -131,18 +131,18 @@ def settings_at(
     """Choose settings for a place, on records simulated there."""
     theta = confidential.records.space.start.copy()
     theta[confidential.coordinates] = place
-    scores = _simulated(simulator(theta))
+    scores = _simulated(simulator(theta), simulator.like)
     if scores.records.likelihood.has_records_of(confidential.records.likelihood):
         raise ValueError(
             "simulate= puts records of the confidential model in its own: simulate covariates "
             "too, or take public ones."
         )
-    scores.bound(bound)
+    scores.bound(bound, confidential if bound == "covariates" else None)
     return _settings(scores, place, simulator.n, noise, bound, basis)
 
 
-def _simulated(model: pm.Model) -> ConfidentialScores:
-    records = RecordModel(model, confidential=False)
+def _simulated(model: pm.Model, like: RecordModel | None = None) -> ConfidentialScores:
+    records = RecordModel(model, confidential=False, like=like)
     if records.likelihood.n_records < 100:
         raise ValueError("simulate= needs some thousands of records, a hundred at the least.")
     return ConfidentialScores(model, records)

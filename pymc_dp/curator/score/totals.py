@@ -24,7 +24,7 @@ from pymc_dp.curator.independence import (
 from pymc_dp.curator.indices import IndexCheck, clamped
 from pymc_dp.curator.likelihood import SHAPE_ERRORS
 from pymc_dp.curator.model import RecordModel
-from pymc_dp.graph.rewrites import rebuilt
+from pymc_dp.graph.rewrites import rebuilt, same_graph
 from pymc_dp.graph.vector import VectorLayout
 from pymc_dp.types import Matrix, Neighbours, Variable, Vector
 
@@ -51,6 +51,8 @@ class RecordTotal:
         What was checked of it.
     public_data : collection of str
         Names of arrays that are no records.
+    like : RecordTotal, optional
+        Of a model that may be the same but for its records: what is compiled serves here then.
 
     Raises
     ------
@@ -66,6 +68,7 @@ class RecordTotal:
         model: pm.Model,
         records: RecordModel,
         public_data: Collection[str],
+        like: "RecordTotal | None" = None,
     ) -> None:
         number = confidential.count_records(model)
         self._sources, self._axes = confidential.record_arrays(parts, model, number, public_data)
@@ -84,10 +87,12 @@ class RecordTotal:
         theta = inputs[0] if inputs else pt.dvector("none")
         graph, indices = clamped(graph, theta, rows)
         self._check_indices = IndexCheck(names, indices, theta, rows)
-        self._parts = pytensor.function(
-            [*inputs, *rows], graph, mode="NUMBA", on_unused_input="ignore"
-        )
-        self._parts.trust_input = True
+        self._graph = [*inputs, *rows], graph
+        if like is not None and same_graph(*self._graph, *like._graph):
+            self._parts: Any = like._parts
+        else:
+            self._parts = pytensor.function(*self._graph, mode="NUMBA", on_unused_input="ignore")
+            self._parts.trust_input = True
         self._n_records, self._names = records.likelihood.n_records, names
 
     def check_apart(self, *inputs: Any) -> None:
@@ -185,8 +190,11 @@ class ConfidentialScores:
             model, self.observed, self.layout, confidential.count_records(model)
         )
 
-    def bound(self, wanted: Bound | None) -> Bound:
-        """How scores are held: as asked for, or by covariates where there are some."""
+    def bound(self, wanted: Bound | None, like: "ConfidentialScores | None" = None) -> Bound:
+        """How scores are held: as asked for, or by covariates where there are some.
+
+        What another of the same model has compiled, `like`, serves here.
+        """
         if wanted not in (None, "length", "covariates"):
             raise ValueError(f'bound must be "length" or "covariates", not {wanted!r}.')
         if wanted == "length" or (wanted is None and not self.graph.has_covariates):
@@ -195,7 +203,7 @@ class ConfidentialScores:
         try:
             if not self.graph.has_covariates:
                 raise ValueError("there are none, or no rule for such a likelihood")
-            self._compile_covariates()
+            self._compile_covariates(None if like is None else like._by_covariates)
         except (NotImplementedError, TypeError, ValueError) as error:
             if wanted is None:
                 return "length"
@@ -205,18 +213,19 @@ class ConfidentialScores:
             ) from error
         return "covariates"
 
-    def _compile_covariates(self) -> None:
+    def _compile_covariates(self, like: RecordTotal | None) -> None:
         directions, clip = pt.dmatrix("directions"), pt.dscalar("clip")
         held = self.graph.held("covariates", directions, clip)
-        total = self._record_total(
-            self.records.likelihood.names, [self.graph.theta, directions, clip], held
-        )
+        inputs = [self.graph.theta, directions, clip]
+        total = self._record_total(self.records.likelihood.names, inputs, held, like)
         away = np.random.default_rng(0).normal(size=self.layout.size)
         total.check_apart(away, np.eye(self.layout.size), np.array(1.0))
         self._by_covariates = total
 
-    def _record_total(self, names: str, inputs: list[Variable], parts: Variable) -> RecordTotal:
-        total = RecordTotal(names, inputs, parts, self.model, self.records, self._public_data)
+    def _record_total(
+        self, names: str, inputs: list[Variable], parts: Variable, like: RecordTotal | None = None
+    ) -> RecordTotal:
+        total = RecordTotal(names, inputs, parts, self.model, self.records, self._public_data, like)
         if total.by_place and self._neighbours == "add_remove":
             raise ValueError(
                 f"{names} uses records' places in the order, which others change by leaving: pass "

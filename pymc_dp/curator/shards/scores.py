@@ -39,9 +39,9 @@ class ShardedScores(ConfidentialScores):
 
     records: ShardedModel
 
-    def bound(self, wanted: Bound | None) -> Bound:
+    def bound(self, wanted: Bound | None, like: ConfidentialScores | None = None) -> Bound:
         """How scores are held, here and in all shards."""
-        found = super().bound(wanted)
+        found = super().bound(wanted, like)
         self.records.shards.ask("compile_score", found, {}, self._neighbours)
         return found
 

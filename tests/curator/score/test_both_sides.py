@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from pymc_dp.accounting import noise
 from pymc_dp.accounting.levels import CLIPPED, GRADIENT_LEVELS
@@ -103,18 +103,21 @@ def test_covariates_leave_the_mean_at_zero_given_each_record(name):
 
 def test_scores_of_two_values_are_scaled_and_not_changed():
     X, y = records("logistic")
+    X[:2] = [3000, 0], [-3000, 0]  # y of which has probability 0, in numbers
     held, free = (parts("logistic", "covariates", clip, X, y) for clip in (0.5, np.inf))
+    slope = np.column_stack([X, np.ones(N)])
+    p = special.expit(slope @ [0.4, -0.4, 0.1])
+    weight = np.minimum(1, 0.5 / np.linalg.norm(slope, axis=1) / np.maximum(p, 1 - p))
+    np.testing.assert_allclose(held.T, ((y - p) * weight)[:, None] * slope, atol=1e-12)
+    assert (np.linalg.norm(held[:, :2], axis=0) > 0.49).all()
     raw = parts("logistic", "length", np.inf, X, y)
     np.testing.assert_allclose(free, raw, atol=1e-12)
     factor = np.linalg.norm(held, axis=0) / np.linalg.norm(raw, axis=0)
     np.testing.assert_allclose(held, raw * factor, atol=1e-12)
     # of the covariates alone: the same for the other response
     other = parts("logistic", "covariates", 0.5, X, 1 - y)
-    np.testing.assert_allclose(
-        np.linalg.norm(other, axis=0)
-        / np.linalg.norm(parts("logistic", "length", np.inf, X, 1 - y), axis=0),
-        factor,
-    )
+    others = parts("logistic", "length", np.inf, X, 1 - y)
+    np.testing.assert_allclose(other[:, 2:], (others * factor)[:, 2:], atol=1e-12)
     assert factor.min() < 0.3
 
 
