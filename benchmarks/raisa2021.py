@@ -2,8 +2,8 @@
 
 One table of all samplers. Every setting comes from synthetic data sets drawn at the centre of the
 start points (``suggest_penalty``, ``suggest_hmc``, ``suggest_langevin``); the confidential data is
-only sampled. Runs are simulations, so that they can be repeated, with the noise of the stated guarantee.
-With a folder that holds the published problems (``dphmc_problem_gauss.npz``,
+only sampled. Runs are simulations, so that they can be repeated, with the noise of the stated
+guarantee. With a folder that holds the published problems (``dphmc_problem_gauss.npz``,
 ``dphmc_problem_banana.npz``: data, start points, reference draws) as argument those are used,
 otherwise problems of the same kind from ``pymc_dp.datasets``.
 
