@@ -96,9 +96,8 @@ def jax_ratios(name, data):
     import jax.numpy as jnp
 
     def linear(new, old, columns):
-        constant, factors = new[0] - old[0], new[1] - old[1]
-        # written out: a product with a matrix would not be fused with what follows
-        return constant + sum(factors[k] * columns[k] for k in range(len(columns)))
+        # written out as a sum, which is fused with what follows, it takes two to three times as long
+        return new[0] - old[0] + (new[1] - old[1]) @ columns
 
     if name == "banana":
 

@@ -188,7 +188,7 @@ class DPPenalty(PenaltyStep):
         self.direction = np.ones(self.space.size)
         self.public = public_likelihood(public, model, self.records)
         self._root = square_root(inverse_mass, self.own.size)
-        self._inverse_root = np.linalg.inv(self._root)
+        self._inverse_root = None if inverse_mass is None else np.linalg.inv(self._root)
         basis = np.zeros((self.space.size, self.own.size))
         basis[self.own] = self._root
         self._columns = np.flatnonzero(self.records.data_columns(basis))
@@ -247,8 +247,10 @@ class DPPenalty(PenaltyStep):
 
     def move_length(self, theta: Vector, proposal: Vector) -> float:
         """Length of a move in the step's coordinates, or as public records tell it."""
-        move = self._inverse_root @ (proposal - theta)[self.own]
-        return move_length(theta, proposal, move[self._columns], self.public)
+        move = proposal - theta
+        if self._inverse_root is not None:
+            move = (self._inverse_root @ move[self.own])[self._columns]
+        return move_length(theta, proposal, move, self.public)
 
     def _batch_log_ratio(self, theta: Vector, proposal: Vector, bound: float) -> NoisyRatio:
         assert self.batch_size is not None
