@@ -96,7 +96,7 @@ def jax_ratios(name, data):
     import jax.numpy as jnp
 
     def linear(new, old, columns):
-        # written out as a sum, which is fused with what follows, it takes two to three times as long
+        # written out as a sum, which is fused with what follows, it takes up to three times as long
         return new[0] - old[0] + (new[1] - old[1]) @ columns
 
     if name == "banana":

@@ -113,12 +113,12 @@ def suggest_penalty(
     with np.errstate(all="ignore"):
         targets = [SyntheticPosterior(model, n, start, rng) for model in models]
         trials = _Trials(targets, proposal != "joint", rng)
-        iterations = 8 * n / noise**2 * 0.5 ** np.arange(10)  # with a bound of 1
+        iterations = 8 * n / noise**2 / 2.0 ** np.arange(10.0)  # with a bound of 1
         unclipped = trials.best(noise, iterations, acceptance)
         dim = len(trials.mass)
         moves = moves_between_draws(targets, trials.length, rng)
         clip = choose_bound(moves, 2 * dim, 1 / unclipped.effective, _MOST_CLIPPED)
-        iterations = np.clip(iterations / clip.bound**2, chains, chains * most_draws)
+        iterations = np.clip(iterations / clip.bound**2, chains, chains * most_draws).astype(float)
         found = trials.best(noise * clip.bound, iterations, acceptance)
     tell_if_few(found.effective, "suggest_penalty")
     settings = {
