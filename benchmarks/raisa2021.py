@@ -1,9 +1,9 @@
 """The experiments of Räisä et al. (2021): Gaussian and banana posteriors against epsilon, clipping.
 
 One table of all samplers. Every setting comes from synthetic data sets drawn at the centre of the
-start points (``suggest``, ``suggest_hmc``, ``suggest_langevin``); the confidential data is only
-sampled. Runs are simulations, so that they can be repeated, with the noise of the stated guarantee.
-With a folder that holds the published problems (``dphmc_problem_gauss.npz``,
+start points (``suggest_penalty``, ``suggest_hmc``, ``suggest_langevin``); the confidential data is
+only sampled. Runs are simulations, so that they can be repeated, with the noise of the stated
+guarantee. With a folder that holds the published problems (``dphmc_problem_gauss.npz``,
 ``dphmc_problem_banana.npz``: data, start points, reference draws) as argument those are used,
 otherwise problems of the same kind from ``pymc_dp.datasets``.
 
@@ -29,7 +29,8 @@ from pymc_dp.accounting import noise
 from pymc_dp.graph.vector import FlatSpace
 
 N, DELTA, CHAINS, TWINS = 100_000, 1e-6, 4, 4
-MOST_COMPARED = 4000  # draws that discrepancies are computed from
+DISCARDED = 0.25  # part of a chain, from its start
+MOST_KEPT = 4000  # draws of all chains together
 RESULTS = Path(__file__).parent / "results"
 EPSILONS = (4.0, 8.0, 15.0)
 # medians of four repeats with the published settings, at epsilon 4, 8 and 15
@@ -56,6 +57,7 @@ METHODS = {
     "guided": "DPPenalty",
 }
 MOST_DRAWS = {"gauss": 2_500, "banana": 40_000}  # of a chain, where gradients are followed
+MOST_MOVES = 10_000  # of a chain, where they are not
 
 
 class Experiment:
@@ -109,18 +111,27 @@ def _gaussian_model(covariance):
 
 
 def run(experiment, step, draws, repeat):
-    """Second halves of four chains together, and how many moves were accepted."""
-    kept, accepted, start = [], [], experiment.model.initial_point()
+    """Four chains from their start on, thinned, and how many moves were accepted."""
+    every = max(1, CHAINS * draws // MOST_KEPT)
+    chains, accepted, start = [], [], experiment.model.initial_point()
     for chain in range(CHAINS):
-        half = draws // 2
-        step.setup_chain(np.random.default_rng(100 * repeat + chain), half, draws - half)
+        tune = int(DISCARDED * draws)
+        step.setup_chain(np.random.default_rng(100 * repeat + chain), tune, draws - tune)
         point = step.space.unflatten(experiment.starts[CHAINS * repeat + chain], start)
+        path = []
         for i in range(draws):
             point, (stats,) = step.step(point)
             accepted.append(stats.get("accepted", np.nan))
-            if i >= half:
-                kept.append(step.space.flatten(point))
-    return np.array(kept), float(np.mean(accepted))
+            if (i + 1) % every == 0:
+                path.append(step.space.flatten(point))
+        chains.append(path)
+    return np.array(chains), float(np.mean(accepted))
+
+
+def settled(chains):
+    """Draws of all chains together, without those on the way from the start."""
+    kept = chains[:, int(DISCARDED * chains.shape[1]) :] if len(chains) > 1 else chains
+    return kept.reshape(-1, chains.shape[-1])
 
 
 def looked_once(experiment, epsilon, repeat):
@@ -149,13 +160,12 @@ def looked_once(experiment, epsilon, repeat):
             quiet=True,
             compute_convergence_checks=False,
         )
-    parts = [tree.posterior[key].values.reshape(8000, -1) for key in at]
-    return np.concatenate(parts, axis=1)
+    parts = [tree.posterior[key].values.reshape(1, 8000, -1) for key in at]
+    return np.concatenate(parts, axis=2)[:, ::3]
 
 
 def settings_of(experiment, method, epsilon):
     """Settings and draws of a chain, from the synthetic twins alone."""
-    size = experiment.reference.shape[1]
     common = {"n": N, "chains": CHAINS, "synthetic": experiment.synthetic}
     if method in ("DPHMC", "DPMALA"):
         found = suggested_hmc(experiment, epsilon)
@@ -175,14 +185,16 @@ def settings_of(experiment, method, epsilon):
             **common,
         )
         return found.settings, found.draws
-    common["synthetic"] = experiment.synthetic[0]
-    single = method in ("one component", "guided")
-    acceptance = "barker" if method == "DPBarker" else "penalty"
-    found = pmdp.suggest(epsilon, DELTA, dim=1 if single else size, acceptance=acceptance, **common)
-    settings = {"clip_logp": found.clip_logp, "step_size": found.step_size}
-    if single:
-        settings["proposal"] = "component" if method == "one component" else "guided"
-    return settings, found.draws
+    found = pmdp.suggest_penalty(
+        epsilon,
+        DELTA,
+        acceptance="barker" if method == "DPBarker" else "penalty",
+        proposal={"one component": "component", "guided": "guided"}.get(method, "joint"),
+        start=experiment.centre,
+        most_draws=MOST_MOVES,
+        **common,
+    )
+    return found.settings, found.draws
 
 
 @cache
@@ -205,10 +217,31 @@ def compared(experiment, method, epsilon, repeats, again):
     path, draws = folder / f"{cell}.json", folder / f"{cell}.npz"
     if again or not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        row, samples = compare(experiment, method, epsilon, repeats)
-        np.savez_compressed(draws, *samples)
-        path.write_text(json.dumps(row, indent=1))
-    return json.loads(path.read_text()), list(np.load(draws).values())
+        facts, chains = compare(experiment, method, epsilon, repeats)
+        np.savez_compressed(draws, *chains)
+        path.write_text(json.dumps(facts, indent=1))
+    samples = [settled(chains) for chains in np.load(draws).values()]
+    row = {"model": experiment.name, "method": method, "epsilon": epsilon}
+    row |= figures(experiment, method, epsilon, samples)
+    return row | json.loads(path.read_text()), samples
+
+
+def figures(experiment, method, epsilon, samples):
+    """Medians over repeats of how far draws are from exact ones."""
+    exact = experiment.reference
+    values = [pmdp.mmd(draw, exact) for draw in samples]
+    published = PUBLISHED.get((experiment.name, method), (np.nan,) * 3)[EPSILONS.index(epsilon)]
+    off = [np.linalg.norm(draw.mean(axis=0) - exact.mean(axis=0)) for draw in samples]
+    ratios = [np.median(draw.var(axis=0) / exact.var(axis=0)) for draw in samples]
+    return {
+        "mmd": float(np.median(values)),
+        "mmd_min": min(values),
+        "mmd_max": max(values),
+        "published": published,
+        "over_published": float(np.median(values)) / published,
+        "mean_error": float(np.median(off)),
+        "variance_ratio": float(np.median(ratios)),
+    }
 
 
 class Method(NamedTuple):
@@ -233,40 +266,24 @@ def method_of(experiment, method, epsilon):
 
 
 def compare(experiment, method, epsilon, repeats):
-    """Figures of some repeats at one epsilon, and their draws."""
+    """Facts about some repeats at one epsilon, and their chains."""
     cpu = time.process_time()
     how = method_of(experiment, method, epsilon)
     settings_cpu = time.process_time() - cpu
-    samples, values, errors, ratios, accepted = [], [], [], [], []
+    chains, accepted = [], []
     cpu = time.process_time()
     for repeat in range(repeats):
-        draw, rate = how.run(repeat)
-        draw = draw[:: max(1, len(draw) // MOST_COMPARED)]
-        values.append(pmdp.mmd(draw, experiment.reference))
-        ratios.append(float(np.median(draw.var(axis=0) / experiment.reference.var(axis=0))))
-        off = draw.mean(axis=0) - experiment.reference.mean(axis=0)
-        errors.append(float(np.linalg.norm(off)))
+        found, rate = how.run(repeat)
         accepted.append(rate)
-        samples.append(draw)
-    published = PUBLISHED.get((experiment.name, method), (np.nan,) * 3)[EPSILONS.index(epsilon)]
-    row = {
-        "model": experiment.name,
-        "method": method,
-        "epsilon": epsilon,
-        "mmd": float(np.median(values)),
-        "mmd_min": min(values),
-        "mmd_max": max(values),
-        "published": published,
-        "over_published": float(np.median(values)) / published,
-        "mean_error": float(np.median(errors)),
-        "variance_ratio": float(np.median(ratios)),
+        chains.append(found)
+    facts = {
         "acceptance": float(np.median(accepted)),
         "iterations": how.iterations,
         "n_leapfrog": how.n_leapfrog,
         "cpu_s": (time.process_time() - cpu) / repeats,
         "settings_cpu_s": settings_cpu,
     }
-    return row, samples
+    return facts, chains
 
 
 def clipping(experiment, iterations, factors=(0.15, 0.3, 0.5, 1.0, 2.0)):
@@ -287,7 +304,8 @@ def clipping(experiment, iterations, factors=(0.15, 0.3, 0.5, 1.0, 2.0)):
                     grad_noise_multiplier=0.0,
                     **settings | {"clip_logp": bound},
                 )
-            draw, _ = run(experiment, step, iterations, 0)
+            chains, _ = run(experiment, step, iterations, 0)
+            draw = settled(chains)
             pairs = np.random.default_rng(0).integers(len(draw), size=(20, 2))
             share = [clipped_share(step, draw[a], draw[b]) for a, b in pairs]
             ratio = np.median(draw.var(axis=0) / experiment.reference.var(axis=0))

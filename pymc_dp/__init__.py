@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pymc_dp.curator.plan.suggest import clip_fraction, suggest
     from pymc_dp.curator.plan.suggest_hmc import suggest_hmc
     from pymc_dp.curator.plan.suggest_langevin import suggest_langevin
+    from pymc_dp.curator.plan.suggest_penalty import suggest_penalty
     from pymc_dp.curator.redaction import redact
     from pymc_dp.curator.score.release import score_release
     from pymc_dp.curator.score.suggest import suggest_score
@@ -120,6 +121,7 @@ __all__ = [
     "suggest",
     "suggest_hmc",
     "suggest_langevin",
+    "suggest_penalty",
     "suggest_score",
     "unknown_size",
 ]

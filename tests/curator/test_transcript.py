@@ -111,6 +111,11 @@ VARIANTS = {
     "guided": {"proposal": "guided"},
     "tempered": {"tempering": 0.5},
     "batch": {"batch_size": 20, "tempering": 0.2},
+    "shaped, public records": {
+        "inverse_mass": np.eye(3) + 0.5,
+        "public": logistic(*one_data_set(seed=7)),
+        "clip_logp": 4.0,
+    },
     "hmc": HMC,
     "hmc, dense mass": HMC | {"inverse_mass": np.eye(3) + 0.5, "step_size": 0.08},
     "hmc, wild": HMC | {"step_size": 1e200},  # trajectories leave the floating-point numbers

@@ -15,13 +15,17 @@ from pymc_dp.curator.forecast import tell_if_few
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.hmc_iteration import hmc_iteration, move_length
 from pymc_dp.curator.penalty_kernels import NoisyRatio, clipped_total, ratio_bound
-from pymc_dp.curator.plan.clipping import ClipBound, Move, choose_bound
-from pymc_dp.curator.plan.synthetic import SyntheticPosterior, covariance, refuse_confidential
+from pymc_dp.curator.plan.clipping import ClipBound, choose_bound
+from pymc_dp.curator.plan.synthetic import (
+    SyntheticPosterior,
+    covariance,
+    moves_between_draws,
+    synthetic_models,
+)
 from pymc_dp.curator.steps.hmc_settings import HMCSettings
 from pymc_dp.types import Matrix, Neighbours, Vector
 
 _TRIALS = 288  # single iterations by which a setting is judged
-_RECORDS = 4000  # synthetic records that are used
 _MOST_CLIPPED = 0.05  # fraction of log-ratios
 # effective draws are about this times n mu / (bound^2 dim), the bound in root mean squares of a
 # ratio and times the records' weight: so forecast for logistic models at n = 1e5 and 1e6
@@ -105,14 +109,8 @@ def suggest_hmc(
     >>> found.effective_draws > 100, found.settings.n_leapfrog >= 1
     (True, True)
     """
-    models = [synthetic] if isinstance(synthetic, pm.Model) else synthetic
-    public = models[0] if models else None
-    if not models:
-        if dim is None:
-            raise ValueError("Write synthetic=, a model with simulated records, or dim=.")
-        models = [_plain_model(dim, prior_sd)]
-    else:
-        refuse_confidential(models)
+    models = synthetic_models(synthetic, dim, prior_sd)
+    public = models[0] if synthetic else None
     rng = np.random.default_rng(random_seed)
     with np.errstate(all="ignore"):  # trajectories that diverge
         targets = [SyntheticPosterior(model, n, start, rng) for model in models]
@@ -120,14 +118,6 @@ def suggest_hmc(
         found = trial.searched(chains)
     tell_if_few(found.effective_draws, "suggest_hmc")
     return found
-
-
-def _plain_model(dim: int, prior_sd: float) -> pm.Model:
-    records = prior_sd * np.random.default_rng(0).normal(size=(_RECORDS, dim))
-    with pm.Model(model=None) as model:  # not a part of the one in context
-        theta = pm.Normal("theta", 0, prior_sd, shape=dim)
-        pm.Normal("y", theta, prior_sd, observed=records)
-    return model
 
 
 class _Setting(NamedTuple):
@@ -171,15 +161,11 @@ class _Trial:
         self, targets: Sequence[SyntheticPosterior], rng: np.random.Generator
     ) -> ClipBound:
         """Weigh what clipping does to log-ratios between draws against the noise."""
-        moves = []
-        for target in targets:
-            for one, other in target.draws[rng.integers(len(target.draws), size=(60, 2))]:
-                move = np.linalg.solve(self.root, one - other)
-                length = self._length(target, one, other, move)
-                if length > 0:
-                    logp = target.records.likelihood
-                    ratios = logp(one) - logp(other)
-                    moves.append(Move(ratios / length, length, target.weight))
+
+        def length(target: SyntheticPosterior, one: Vector, other: Vector) -> float:
+            return self._length(target, one, other, np.linalg.solve(self.root, one - other))
+
+        moves = moves_between_draws(targets, length, rng)
         dim, n = len(self.mass), targets[0].n
         draws = _DRAWS_PER_RECORD * n * self.root_mu**2 / 2 / (self.weight**2 * dim)
         # two draws are apart by the root of two standard deviations in each coordinate

@@ -9,14 +9,14 @@ import pymc as pm
 
 from pymc_dp.accounting.budget import record_weight
 from pymc_dp.accounting.gaussian import gaussian_mu
-from pymc_dp.curator.plan.synthetic import SyntheticPosterior, covariance, refuse_confidential
+from pymc_dp.curator.plan.synthetic import SyntheticPosterior, covariance, synthetic_models
 from pymc_dp.types import Matrix, Neighbours, Vector
 
 Dynamics = Literal["sgld", "sgnht"]
 _PLACES = 12  # draws at which gradients and curvatures are looked at
 _QUANTILES = (0.1, 0.2, 0.35, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1.0)
 _STEEP = 0.9  # quantile of the curvatures that steps suit
-_MOST_FRICTION = 4.0  # that the thermostat is to settle at
+_MOST_FRICTION = 8.0  # that the thermostat is to settle at
 _DRIFT, _KICK = 0.4, 0.5  # step over the steepest curvature, and over its root
 
 
@@ -45,7 +45,9 @@ def suggest_langevin(
     delta: float,
     *,
     n: int,
-    synthetic: pm.Model | Sequence[pm.Model],
+    synthetic: pm.Model | Sequence[pm.Model] | None = None,
+    dim: int | None = None,
+    prior_sd: float = 1.0,
     dynamics: Dynamics = "sgnht",
     chains: int = 4,
     neighbours: Neighbours = "substitute",
@@ -57,7 +59,7 @@ def suggest_langevin(
 
     Parameters
     ----------
-    epsilon, delta, n, synthetic, chains, neighbours, start, random_seed
+    epsilon, delta, n, synthetic, dim, prior_sd, chains, neighbours, start, random_seed
         As of :func:`~pymc_dp.suggest_hmc`.
     dynamics : {"sgld", "sgnht"}
         For which of the two.
@@ -93,8 +95,7 @@ def suggest_langevin(
     """
     if dynamics not in get_args(Dynamics):
         raise ValueError(f"dynamics must be one of {get_args(Dynamics)}, not {dynamics!r}.")
-    models = [synthetic] if isinstance(synthetic, pm.Model) else list(synthetic)
-    refuse_confidential(models)
+    models = synthetic_models(synthetic, dim, prior_sd)
     rng = np.random.default_rng(random_seed)
     with np.errstate(all="ignore"):
         targets = [SyntheticPosterior(model, n, start, rng) for model in models]

@@ -1,7 +1,7 @@
 """The posterior of synthetic records, explored freely: nothing in it is confidential."""
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,11 +16,13 @@ from pymc_dp.curator.common_rows import shared_records
 from pymc_dp.curator.curated import confidential_arrays, curated_models, read_freely
 from pymc_dp.curator.likelihood import records_of
 from pymc_dp.curator.model import RecordModel, record_model, sharded_models
+from pymc_dp.curator.plan.clipping import Move
 from pymc_dp.graph.rewrites import rebuilt
 from pymc_dp.numerics.nuts_tuning import run_nuts
 from pymc_dp.types import Matrix, Vector
 
 _TUNE, _DRAWS, _TARGET_ACCEPT = 500, 4000, 0.9
+_RECORDS = 4000  # that are made up where none are given
 
 
 def refuse_confidential(synthetic: Sequence[pm.Model]) -> None:
@@ -53,6 +55,32 @@ def refuse_confidential(synthetic: Sequence[pm.Model]) -> None:
                 "settings would depend on them: simulate all of its arrays, or take public ones."
             )
     read_freely.update(synthetic)
+
+
+def synthetic_models(
+    synthetic: pm.Model | Sequence[pm.Model] | None, dim: int | None, prior_sd: float
+) -> list[pm.Model]:
+    """List the models to try settings on, or make one of normal records.
+
+    Parameters
+    ----------
+    synthetic : pymc.Model, list of them or None
+        What the caller passed; refused where it has confidential records.
+    dim, prior_sd : int or None, float
+        Without, parameters and their prior's standard deviation, which is a record's too.
+    """
+    if isinstance(synthetic, pm.Model):
+        synthetic = [synthetic]
+    if synthetic:
+        refuse_confidential(synthetic)
+        return list(synthetic)
+    if dim is None:
+        raise ValueError("Write synthetic=, a model with simulated records, or dim=.")
+    records = prior_sd * np.random.default_rng(0).normal(size=(_RECORDS, dim))
+    with pm.Model(model=None) as model:  # not a part of the one in context
+        theta = pm.Normal("theta", 0, prior_sd, shape=dim)
+        pm.Normal("y", theta, prior_sd, observed=records)
+    return [model]
 
 
 class SyntheticPosterior:
@@ -118,6 +146,21 @@ class SyntheticPosterior:
         function.trust_input = True
         parts = [np.ravel(data) for data in likelihood.data]
         return function, np.concatenate(parts, dtype=np.float64)
+
+
+def moves_between_draws(
+    targets: Sequence[SyntheticPosterior],
+    length: Callable[[SyntheticPosterior, Vector, Vector], float],
+    rng: np.random.Generator,
+) -> list[Move]:
+    """Log-ratios of records between some draws of each posterior, over the lengths of the moves."""
+    moves = []
+    for target in targets:
+        for one, other in target.draws[rng.integers(len(target.draws), size=(60, 2))]:
+            if (apart := length(target, one, other)) > 0:
+                logp = target.records.likelihood
+                moves.append(Move((logp(one) - logp(other)) / apart, apart, target.weight))
+    return moves
 
 
 def covariance(draws: Matrix) -> Matrix:

@@ -93,8 +93,9 @@ class DPBarker(DPPenalty):
 
     def _check_noise(self, looks: Sequence[GaussianQueries]) -> None:
         noise = looks[0].noise_multiplier * record_weight(self.allowance.neighbours)
-        places = self.data_coordinates
-        steps = self.step_size[places]
+        if self.public is not None:
+            return  # how long moves are depends on the place
+        steps = self.step_size[self.own[self._columns]]
         typical = math.sqrt(steps @ steps if self.proposal == "joint" else np.mean(steps**2))
         largest = math.sqrt(VARIANCE) / (self.tempering * self._noise_scale(noise) * self.clip_logp)
         if typical > largest:

@@ -202,11 +202,7 @@ class DPHMC(PenaltyStep):
             )
         self.posterior_gradient = self.records.posterior_gradient(self.basis)
         self.gradients = self.records.gradients
-        if settings.public is model:
-            raise ValueError("public= is this model, whose records are confidential.")
-        self.public = None
-        if settings.public is not None:
-            self.public = public_likelihood(settings.public, self.records)
+        self.public = public_likelihood(settings.public, model, self.records)
         self._totals: dict[bytes, list[int]] = {}
         self._forget()
 

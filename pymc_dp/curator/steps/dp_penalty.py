@@ -14,12 +14,14 @@ from pymc_dp.accounting.allowance import Allowance
 from pymc_dp.accounting.budget import PrivacyBudget
 from pymc_dp.accounting.levels import LEVELS
 from pymc_dp.compat import dataclass_state
+from pymc_dp.curator.hmc_iteration import move_length
 from pymc_dp.curator.penalty_kernels import (
     NoisyRatio,
     batch_query,
     batch_sensitivity,
     log_acceptance,
 )
+from pymc_dp.curator.steps.hmc_settings import public_likelihood, square_root
 from pymc_dp.curator.steps.penalty import PenaltyStep
 from pymc_dp.types import Neighbours, Vector
 
@@ -49,10 +51,17 @@ class DPPenalty(PenaltyStep):
         Continuous variables to move; all of the model's by default.
     clip_logp : float
         Bound on a record's absolute log-likelihood ratio over the length of the move. Lengths are
-        measured in PyMC's unconstrained space, where the step moves, over those coordinates that
-        the likelihood depends on.
+        measured in the step's coordinates, PyMC's unconstrained space unless there is an
+        ``inverse_mass``, over those that the likelihood depends on; or as ``public`` tells.
     step_size : float or array_like
-        Standard deviation of a proposal, for all coordinates or one for each, unconstrained.
+        Standard deviation of a proposal, for all of the step's coordinates or one for each.
+    inverse_mass : array_like, optional
+        Public covariance matrix, or variances, that proposals are shaped like: a rough posterior
+        covariance. The step's coordinates are those in which it is the identity.
+    public : pymc.Model, optional
+        The same model with simulated or public records observed. Moves are then measured by the
+        root mean square of these records' log-likelihood ratios, which is what a record's ratio is
+        to be clipped against; a length overestimates it where the posterior is curved.
     epsilon, delta : float, optional
         Guarantee for all chains together, tuning included.
     budget : PrivacyBudget, optional
@@ -127,6 +136,8 @@ class DPPenalty(PenaltyStep):
         chains: int = 4,
         share: float | None = None,
         neighbours: Neighbours | None = None,
+        inverse_mass: ArrayLike | None = None,
+        public: pm.Model | None = None,
         proposal: Proposal = "joint",
         tempering: float = 1.0,
         batch_size: int | None = None,
@@ -158,6 +169,7 @@ class DPPenalty(PenaltyStep):
             simulation=simulation,
             noise_multiplier=noise_multiplier,
         )
+        model = pm.modelcontext(model)
         super().__init__(
             vars,
             allowance,
@@ -174,6 +186,13 @@ class DPPenalty(PenaltyStep):
         self.proposal = proposal
         self.step_size = _step_sizes(step_size, self.space.size)
         self.direction = np.ones(self.space.size)
+        self.public = public_likelihood(public, model, self.records)
+        self._root = square_root(inverse_mass, self.own.size)
+        self._inverse_root = None if inverse_mass is None else np.linalg.inv(self._root)
+        basis = np.zeros((self.space.size, self.own.size))
+        basis[self.own] = self._root
+        self._columns = np.flatnonzero(self.records.data_columns(basis))
+        self._moves = self.step_size[self.own[self._columns]] * basis[:, self._columns]
         self._forget()
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
@@ -184,15 +203,15 @@ class DPPenalty(PenaltyStep):
     def step(self, point: PointType) -> tuple[PointType, StatsType]:
         """Move once, at the price of one noisy look at the data."""
         theta = self._arrive(point)
-        proposal, coordinate = self._propose(theta, self.rng)
+        proposal, column = self._propose(theta, self.rng)
         before, after = self._prior_here(theta), float(self.log_prior(proposal))
         noisy = self._look(theta, proposal, self.move_length(theta, proposal))
         accepted = self._accepts(noisy, after - before)
         if accepted:
             theta = proposal
             self._moved(theta, after)
-        elif coordinate is not None:
-            self.direction[coordinate] *= -1
+        elif column is not None:
+            self.direction[column] *= -1
         if self.prior_coordinates.size:
             theta = self._move_by_prior(theta)
         stats = {
@@ -217,22 +236,21 @@ class DPPenalty(PenaltyStep):
         return self._propose(theta, rng)[0]
 
     def _propose(self, theta: Vector, rng: np.random.Generator) -> tuple[Vector, int | None]:
-        proposal, places = theta.copy(), self.data_coordinates
         if self.proposal == "joint":
-            moves = rng.normal(size=places.size)
-            proposal[places] += self.step_size[places] * moves
-            return proposal, None
-        coordinate = int(places[rng.integers(places.size)])
+            return theta + self._moves @ rng.normal(size=self._columns.size), None
+        column = int(rng.integers(self._columns.size))
         move = rng.normal()
         if self.proposal == "guided":
-            move = self.direction[coordinate] * abs(move)
-        proposal[coordinate] += self.step_size[coordinate] * move
-        return proposal, coordinate if self.proposal == "guided" else None
+            move = self.direction[column] * abs(move)
+        proposal = theta + self._moves[:, column] * move
+        return proposal, column if self.proposal == "guided" else None
 
     def move_length(self, theta: Vector, proposal: Vector) -> float:
-        """Length of a move, unconstrained."""
+        """Length of a move in the step's coordinates, or as public records tell it."""
         move = proposal - theta
-        return float(np.sqrt(move @ move))
+        if self._inverse_root is not None:
+            move = (self._inverse_root @ move[self.own])[self._columns]
+        return move_length(theta, proposal, move, self.public)
 
     def _batch_log_ratio(self, theta: Vector, proposal: Vector, bound: float) -> NoisyRatio:
         assert self.batch_size is not None
@@ -252,9 +270,11 @@ class DPPenalty(PenaltyStep):
     def _move_by_prior(self, theta: Vector) -> Vector:
         """One Metropolis sweep over the coordinates that only the public part depends on."""
         before = self._prior_here(theta)
+        scales = self.step_size.copy()
+        scales[self.own] *= np.linalg.norm(self._root, axis=1)
         for coordinate in self.prior_coordinates:
             proposal = theta.copy()
-            proposal[coordinate] += self.step_size[coordinate] * self.rng.normal()
+            proposal[coordinate] += scales[coordinate] * self.rng.normal()
             after = float(self.log_prior(proposal))
             if np.log(self.rng.uniform()) < after - before:
                 theta, before = proposal, after

@@ -94,8 +94,14 @@ def _check_step_size(step_size: float) -> None:
         )
 
 
-def public_likelihood(public: pm.Model, confidential: RecordModel) -> RecordLikelihood:
+def public_likelihood(
+    public: pm.Model | None, model: pm.Model, confidential: RecordModel
+) -> RecordLikelihood | None:
     """Log-likelihood of public records, over the same vector as that of the confidential ones."""
+    if public is None:
+        return None
+    if public is model:
+        raise ValueError("public= is this model, whose records are confidential.")
     own, space = RecordModel(public, confidential=False), confidential.space
     if list(own.space.shapes.items()) != list(space.shapes.items()):
         raise ValueError(

@@ -51,9 +51,9 @@ def test_settings_of_langevin_steps(confidential, dynamics):
 
 
 def test_more_draws_than_asked_for_are_not_suggested():
-    found = pmdp.suggest_langevin(
-        6.0, 1e-6, n=N, synthetic=normal(2000, seed=2), chains=2, most_draws=50
-    )
+    # without synthetic records
+    found = pmdp.suggest_langevin(6.0, 1e-6, n=N, dim=2, prior_sd=3.0, chains=2, most_draws=50)
+    np.testing.assert_allclose(found.settings["inverse_mass"], 9 / N * np.eye(2), atol=2 / N)
     assert found.draws == 50
     assert found.effective_draws < 100
 
@@ -63,6 +63,8 @@ def test_confidential_records_and_other_dynamics_are_refused(confidential):
         pmdp.suggest_langevin(1.0, 1e-6, n=N, synthetic=confidential)
     with pytest.raises(ValueError, match="dynamics"):
         pmdp.suggest_langevin(1.0, 1e-6, n=N, synthetic=normal(2000, 2), dynamics="hmc")
+    with pytest.raises(ValueError, match=r"synthetic=.* or dim="):
+        pmdp.suggest_langevin(1.0, 1e-6, n=N)
     with pytest.raises(ValueError, match="acceptance"):
         pmdp.suggest(1.0, 1e-6, n=N, dim=2, acceptance="metropolis")
 

@@ -93,6 +93,28 @@ CASES = {
         80_000,
         50,
     ),
+    "shaped": (
+        {"hyper": True},
+        {
+            "noise_multiplier": 0.12,
+            "step_size": 0.9,
+            "clip_logp": 4.0,
+            "inverse_mass": [[0.03, 0.01, 0.02], [0.01, 0.04, 0.0], [0.02, 0.0, 1.0]],
+        },
+        50_000,
+        40,
+    ),
+    "measured by public records": (
+        {},
+        {
+            "noise_multiplier": 0.3,
+            "step_size": 0.2,
+            "clip_logp": 9.0,
+            "public": Problem(seed=8).model,
+        },
+        60_000,
+        40,
+    ),
 }
 
 
@@ -103,7 +125,14 @@ def test_the_posterior_is_kept(case):
     assert problem.worst_p_value(problem.draws(steps, thin, seed=1, **kwargs)) > LEVEL
 
 
-VARIANTS = ["noise about 2", "one component", "guided", "tempered", "batch"]
+VARIANTS = [
+    "noise about 2",
+    "one component",
+    "guided",
+    "tempered",
+    "batch",
+    "measured by public records",
+]
 
 
 @pytest.mark.oracles
