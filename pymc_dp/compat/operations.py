@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -21,6 +23,8 @@ __all__ = ["operations_once"]
 
 #: functions of operations, by PyTensor's key, for as long as a graph uses them
 _operations: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
+#: part of all keys on disk: what was compiled is not used after an edit of this file
+_CODE = sha256(Path(__file__).read_bytes()).hexdigest()
 _ensure_cache = numba_basic.numba_funcify_ensure_cache
 
 
@@ -58,7 +62,7 @@ def _shared(op: Any, *args: Any, **kwargs: Any) -> tuple[Callable[..., Any], str
     kinds = [getattr(v.type, "broadcastable", v.type) for v in (*node.inputs, *node.outputs)]
     dtypes = [getattr(v.type, "dtype", None) for v in (*node.inputs, *node.outputs)]
     name = (key, small, bool(numba_basic.config.numba__fastmath), *kinds, *dtypes)
-    return _operations.setdefault(name, made), key
+    return _operations.setdefault(name, made), f"{key} {_CODE}"
 
 
 def _shuffle(op: DimShuffle, node: Any) -> tuple[Callable[..., Any], str]:

@@ -11,17 +11,17 @@ from pymc_dp.numerics.compiled import compiling
 
 
 def test_moved_axes():
-    x = pt.tensor("x", shape=(2, 1, 3), dtype="float64")
-    moved = [x.dimshuffle(2, "x", 1, 0), x.dimshuffle(0, 2)]
-    data = np.arange(6.0).reshape(2, 1, 3)
+    x = pt.tensor("x", shape=(2, 1, 3, 4), dtype="float64")
+    moved = [x.dimshuffle(2, "x", 0, 3), x.dimshuffle(0, 2, 3)]
+    data = np.arange(24.0).reshape(2, 1, 3, 4)
     with compiling("moved axes"):
         function = pytensor.function([x], moved, mode="NUMBA")
         function.trust_input = True
         found = function(data)
-    assert np.array_equal(found[0], data.T[:, None])
+    assert np.array_equal(found[0], data[:, 0].swapaxes(0, 1)[:, None])
     assert np.array_equal(found[1], data[:, 0])
     with pytest.raises(ValueError, match="length other than one"):
-        function(np.zeros((2, 2, 3)))
+        function(np.zeros((2, 2, 3, 4)))
 
 
 def test_sums_of_two_and_of_three_numbers_are_two_operations():
