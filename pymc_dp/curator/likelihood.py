@@ -115,7 +115,7 @@ class RecordLikelihood:
         self.is_alike = like is not None and same_graph(
             [theta, *rows], flat, [like.graph[0], *like.graph[1]], like.graph[2]
         )
-        self._logp = like._logp if like is not None and self.is_alike else self._compiled()
+        self._logp: Any = like._logp if like is not None and self.is_alike else self._compiled()
         #: whether some records' likelihood can be computed without the others
         self.splits = not self.by_place and self._can_split()
         #: whether the graph itself shows that a record's likelihood is made of its own rows
