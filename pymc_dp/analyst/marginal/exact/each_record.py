@@ -36,7 +36,7 @@ ORDERS, REFERENCE = (4, 6, 8, 12, 16), 32
 #: error of the log-likelihood that a quadrature may have, as a share of it
 TOLERANCE = 1e-7
 #: draws of the parameters at which it is looked at, and others by which a grid is laid out
-TRIALS, SHAPING = 10, 50
+TRIALS, SHAPING = 10, 400
 
 
 class Exact:
