@@ -164,3 +164,13 @@ def test_a_batch_without_its_own_correction_is_found(monkeypatch):
     monkeypatch.setattr(dp_penalty, "batch_query", wrong)
     problem = Problem(**problem)
     assert problem.worst_p_value(problem.draws(steps // 2, thin, seed=1, **kwargs)) < LEVEL
+
+
+@pytest.mark.parametrize("case", ["shaped", "measured by public records"])
+def test_a_move_and_its_reverse_are_as_long(case):
+    """Noise in proportion to the length of a move is the same both ways, or ratios are biased."""
+    problem, kwargs, _, _ = CASES[case]
+    with Problem(**problem).model:
+        step = pmdp.DPPenalty(simulation=True, chains=1, **{"clip_logp": 20.0} | kwargs)
+    for one, other in np.random.default_rng(0).normal(size=(5, 2, step.space.size)):
+        assert step.move_length(one, other) == pytest.approx(step.move_length(other, one))
