@@ -273,8 +273,13 @@ def test_files_text_and_fields_read_alike(tmp_path):
     assert "<td>visits by clinic</td>" in table()._repr_html_()
 
 
+@pytest.fixture(scope="module")
 def kinds():
     """One release of every kind, and of every form."""
+    return list(_kinds())
+
+
+def _kinds():
     rng = np.random.default_rng(1)
     X, y = rng.normal(0, 0.4, (50, 2)), rng.normal(size=50)
     yield table()
@@ -289,8 +294,8 @@ def kinds():
     yield released(model, at=AT, clip=1.0, neighbours="add_remove")
 
 
-def test_all_kinds_have_one_format():
-    for release in kinds():
+def test_all_kinds_have_one_format(kinds):
+    for release in kinds:
         text = release.to_json()
         SCHEMA.validate(json.loads(text))
         back = pmdp.read_release(text)
@@ -302,12 +307,12 @@ def test_all_kinds_have_one_format():
         )
 
 
-def test_a_curator_cannot_publish_an_exact_number_by_mistake():
+def test_a_curator_cannot_publish_an_exact_number_by_mistake(kinds):
     noise = pmdp.Laplace(epsilon=1, sensitivity=10)
     for neighbours in (None, "add_remove"):
         with pytest.raises(ValueError, match="neighbours"):
             pmdp.StatisticRelease("a sum", noise, 3.0, n=40, neighbours=neighbours)
-    for release in kinds():
+    for release in kinds:
         fields = json.loads(release.to_json())
         if fields["guarantee"]["neighbours"] == "add_remove":
             assert fields["n"]["mechanism"] is not None

@@ -241,13 +241,21 @@ def test_other_records_by_quadrature(records, scale, clamp):
 def test_laws_too_narrow_for_the_grid_are_impossible():
     """A grid that the prior's draws did not make fine enough says so, not a wrong density."""
     with pm.Model() as model:
-        x = pm.Gamma("x", pm.Exponential("shape", 1), 1.0, shape=3)
+        x = pm.Gamma("x", pm.LogNormal("shape", 0, 1), 1.0, shape=3)
         pmdp.Privatized("r", x, pmdp.Gaussian(sigma=0.5), observed=[0.1, 0.7, 2.0])
     small = pmdp.marginalize(model)
     assert "nodes for all records" in str(integrated_out(small)["r"])
-    density = small.compile_logp(vars=[small["r"]])
+    density = small.compile_logp(vars=[small["r"]], mode=ONCE)
     assert np.isfinite(density({"shape_log__": 0.5}))
     assert density({"shape_log__": np.log(1e5)}) == -np.inf
+
+
+def test_priors_that_make_no_grid_are_integrated_record_by_record():
+    """Shapes near zero: draws of the prior ask for more pieces than a grid has."""
+    with pm.Model() as model:
+        x = pm.Gamma("x", pm.Exponential("shape", 1), 1.0, shape=3)
+        pmdp.Privatized("r", x, pmdp.Gaussian(sigma=0.5), observed=[0.1, 0.7, 2.0])
+    assert "nodes a piece" in str(integrated_out(pmdp.marginalize(model))["r"])
 
 
 def test_two_questions_without_covariates():

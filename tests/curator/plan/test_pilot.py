@@ -17,6 +17,7 @@ from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.plan.marginal_mode import marginal_mode
 from pymc_dp.curator.plan.scoring import SimulatedScores
+from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.vector import FlatSpace
 
 N = 20_000
@@ -75,7 +76,7 @@ def confidential():
 def find_mode(model, space):
     """Mode of the posterior in unconstrained coordinates, by SciPy."""
     theta, [logp] = space.on_vector([model.logp(jacobian=False)])
-    function = pm.compile([theta], [-logp, -pt.grad(logp, theta)])
+    function = pm.compile([theta], [-logp, -pt.grad(logp, theta)], mode=ONCE)
     return minimize(lambda x: function(x), space.start, jac=True, method="L-BFGS-B").x
 
 
