@@ -163,3 +163,8 @@ def test_closed_form_of_delta_is_the_one_used():
 @pytest.mark.parametrize("shift", [36.0, 49.0])
 def test_losses_beyond_floats_are_not_counted(form, shift):
     assert composed_loss_epsilon([Look(shift, 0.5, form, 1)], 1e-6) == math.inf
+
+
+def test_deltas_below_what_sums_of_losses_can_tell_are_refused():
+    assert composed_loss_epsilon([Look(0.1, 0.1, "poisson", 10)], 1e-15) == math.inf
+    assert composed_loss_epsilon([Look(0.1, 0.1, "poisson", 10)], 1e-13) < math.inf
