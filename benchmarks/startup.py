@@ -1,9 +1,10 @@
 """CPU seconds from a model to its first draws: empty cache, warm cache, other numbers.
 
 Each model runs in new processes that share a directory of compiled code, empty at first. What
-PyMC's NUTS takes for eight schools, in the same way, is beside it. Packages are imported before:
-what that takes is told apart, with the bytecode that an installed package has. Other numbers are
-0.5 more in what is released and in a prior, so that whole numbers become real ones.
+PyMC's NUTS takes for eight schools, in the same way, is beside it. What the README imports (ArviZ,
+PyMC, this package) is imported before: what that takes is told apart, with the bytecode that an
+installed package has. Other numbers are 0.5 more in what is released and in a prior, so that whole
+numbers become real ones.
 """
 
 import os
@@ -134,6 +135,7 @@ MODELS = [
 
 def first_draws(name: str) -> None:
     """Print CPU seconds of a first run, and of another one with other numbers."""
+    import arviz  # noqa: F401
     import pymc as pm
 
     import pymc_dp as pmdp

@@ -70,7 +70,13 @@ from pymc_dp.compat.chains import (
     sample_external,
     trace_values,
 )
-from pymc_dp.compat.machine_code import HIDDEN, Kernel, machine_code_once, plain_slice_errors
+from pymc_dp.compat.machine_code import (
+    HIDDEN,
+    Kernel,
+    garbage_seldom,
+    machine_code_once,
+    plain_slice_errors,
+)
 from pymc_dp.compat.operations import operations_once
 
 __all__ = [
@@ -100,6 +106,7 @@ __all__ = [
     "default_transform_rules",
     "fill_trace",
     "flatten_steps",
+    "garbage_seldom",
     "icdf_rules",
     "inline_ofg_node",
     "instantiate_steppers",

@@ -32,7 +32,7 @@ from numba.core.targetconfig import TargetConfig  # options of a function that i
 from numba.extending import overload  # what numba compiles in the place of a function
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS  # keys of compiled code on disk
 
-__all__ = ["HIDDEN", "Kernel", "machine_code_once", "plain_slice_errors"]
+__all__ = ["HIDDEN", "Kernel", "garbage_seldom", "machine_code_once", "plain_slice_errors"]
 
 #: options of functions that compiled functions alone call: no way in from Python
 HIDDEN: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -110,19 +110,31 @@ def machine_code_once() -> Iterator[None]:
 
     numba optimises every function with all that it calls, and makes machine code of it, again for
     each caller of a caller, although only the outermost is ever run. Here code that Python has no
-    way into is kept as it was written until it is joined with what Python calls. The many objects
-    that this takes are seldom searched for garbage, which was a seventh of the time; never would
-    take a hundred megabytes more.
+    way into is kept as it was written until it is joined with what Python calls.
     """
-    inside, collecting = _quick(), gc.get_threshold()
+    inside = _quick()
     if _KNOWN_NUMBA:
         _install()
         _compilation.quick = True
+    try:
+        with garbage_seldom():
+            yield
+    finally:
+        _compilation.quick = inside
+
+
+@contextmanager
+def garbage_seldom() -> Iterator[None]:
+    """Search seldom for garbage meanwhile, among the many objects that graphs and code are.
+
+    It was a seventh of the time of compiling, and as much of what a first run takes with compiled
+    code on disk. Never would take a hundred megabytes more.
+    """
+    collecting = gc.get_threshold()
     gc.set_threshold(200_000, 10, 1000)
     try:
         yield
     finally:
-        _compilation.quick = inside
         gc.set_threshold(*collecting)
 
 

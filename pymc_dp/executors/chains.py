@@ -23,6 +23,7 @@ from pymc_dp.compat import (
     bare_trace,
     chains_run_by,
     fill_trace,
+    garbage_seldom,
     iterate_chain,
     sample_external,
     trace_values,
@@ -50,7 +51,8 @@ def sample_chains(draws: int, model: pm.Model, executor: Any = None, **kwargs: A
         Of :func:`pymc.sample`.
     """
     if executor is None:
-        return pm.sample(draws, model=model, **kwargs)
+        with garbage_seldom():
+            return pm.sample(draws, model=model, **kwargs)
     check_executor(executor)
     if kwargs.get("random_seed") is None:
         kwargs["random_seed"] = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
