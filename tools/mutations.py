@@ -238,8 +238,8 @@ CURATOR = [
     Mutation(
         "records' statistics kept over another data set",
         "curator/linear_ratios.py",
-        "if self._columns is None or self._data is not self._likelihood.data:",
-        "if self._columns is None:",
+        "if self._blocks is None or self._data is not self._likelihood.data:",
+        "if self._blocks is None:",
         "curator/test_linear_ratios.py",
     ),
     Mutation(

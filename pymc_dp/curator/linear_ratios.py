@@ -16,7 +16,7 @@ from pymc_dp.graph.rewrites import rebuilt
 from pymc_dp.numerics.compiled import cached_jit
 from pymc_dp.types import Matrix, Variable, Vector
 
-__all__ = ["LinearRatios", "linear_total"]
+__all__ = ["LinearRatios", "in_blocks", "linear_total"]
 
 # a record's level is computed in the order in which it is written, whatever else is in its loop:
 # it must not depend on how many records there are beside
@@ -24,7 +24,9 @@ _strict = cached_jit(error_model="numpy")
 # sums of whole numbers are exact in any order
 _jit = cached_jit(error_model="numpy", fastmath={"reassoc", "nsz"})
 _TOP = float(LEVELS)
-_CHUNK = 1024  # records whose ratios stay in the fastest cache, and whose levels add up exactly
+# records whose ratios stay in the fastest cache, and whose levels add up exactly; no power of two:
+# rows of a block would compete for the same places in the cache
+_CHUNK = 2000
 _MOST_CONSTANT = 2.0**16
 
 
@@ -41,21 +43,18 @@ def _level(ratio: float) -> float:
 
 
 @_jit
-def _pair_total(
-    constant: float, one: float, x: NDArray[np.float64], other: float, y: NDArray[np.float64]
-) -> np.int64:
+def _pair_total(blocks: NDArray[np.float64], constant: float, one: float, other: float) -> np.int64:
     """Levels of two numbers a record."""
     total = np.int64(0)
-    for start in range(0, x.size, _CHUNK):
-        # slices, whose indices start at 0: numba would have to allow for negative ones
-        xs, ys = x[start : start + _CHUNK], y[start : start + _CHUNK]
+    for b in range(blocks.shape[0]):
+        x, y = blocks[b, 0], blocks[b, 1]
         part = 0.0
-        for i in range(xs.size):
-            part += _level(_added(constant, one, xs[i], other, ys[i]))
+        for i in range(x.size):
+            part += _level(_added(constant, one, x[i], other, y[i]))
         if part != part:  # rare: some record is not a number, and says nothing
             part = 0.0
-            for i in range(xs.size):
-                level = _level(_added(constant, one, xs[i], other, ys[i]))
+            for i in range(x.size):
+                level = _level(_added(constant, one, x[i], other, y[i]))
                 part += level if level == level else 0.0
         total += np.int64(part)
     return total
@@ -63,24 +62,33 @@ def _pair_total(
 
 @_jit
 def _linear_total(
-    columns: NDArray[np.float64], factors: NDArray[np.float64], constant: float
+    blocks: NDArray[np.float64], factors: NDArray[np.float64], constant: float
 ) -> np.int64:
-    last, n = columns.shape[0] - 2, columns.shape[1]
-    if last == 0:
-        return _pair_total(constant, factors[0], columns[0], factors[1], columns[1])
+    width = blocks.shape[1]
+    if width == 2:
+        return _pair_total(blocks, constant, factors[0], factors[1])
     total = np.int64(0)
-    ratios = np.empty(_CHUNK)
-    for start in range(0, n, _CHUNK):
-        stop = min(start + _CHUNK, n)
-        here = ratios[: stop - start]
+    here = np.empty(blocks.shape[2])
+    for b in range(blocks.shape[0]):
+        rows = blocks[b]
         here[:] = constant
-        for k in range(0, last + 2, 2):
-            x, y = columns[k, start:stop], columns[k + 1, start:stop]
-            one, other = factors[k], factors[k + 1]
-            if one == 0.0 and other == 0.0 and k < last:
-                continue  # moves of one coordinate; what is no number is none in the last ones too
+        k = 0
+        while k < width:  # four rows at a time, or the last two
+            # moves of one coordinate; what is no number is none in the last rows too
+            if k + 4 < width and not factors[k : k + 4].any():
+                k += 4
+                continue
+            x, y, one, other = rows[k], rows[k + 1], factors[k], factors[k + 1]
+            k += 2
+            if k == width:
+                for i in range(here.size):
+                    here[i] = _added(here[i], one, x[i], other, y[i])
+                break
+            u, v, third, fourth = rows[k], rows[k + 1], factors[k], factors[k + 1]
+            k += 2
             for i in range(here.size):
-                here[i] = _added(here[i], one, x[i], other, y[i])
+                first = _added(here[i], one, x[i], other, y[i])
+                here[i] = _added(first, third, u[i], fourth, v[i])
         part = 0.0
         for i in range(here.size):
             part += _level(here[i])
@@ -93,35 +101,65 @@ def _linear_total(
     return total
 
 
-def linear_total(columns: Matrix, factors: Vector, constant: float, bound: float) -> int:
-    """Sum of ``constant + factors @ columns``, each clipped to +-bound, in units of bound / LEVELS.
+def in_blocks(statistics: Matrix) -> NDArray[np.float64]:
+    """Lay records out as they are read fastest: some at a time, one statistic after the other.
 
     Parameters
     ----------
-    columns : ndarray
-        Records in columns; an even number of rows.
+    statistics : ndarray
+        A row a record.
+
+    Returns
+    -------
+    ndarray
+        Block, statistic (an even number of them), record. What fills up the last block is no
+        number, and says nothing.
+    """
+    n, width = statistics.shape
+    blocks = np.full((-(-n // _CHUNK), width + width % 2, _CHUNK), np.nan)
+    for block, start in zip(blocks, range(0, n, _CHUNK), strict=True):
+        part = statistics[start : start + _CHUNK]
+        block[:, : len(part)] = 0.0
+        block[:width, : len(part)] = part.T
+    return blocks
+
+
+def linear_total(
+    blocks: NDArray[np.float64], factors: Vector, constant: float, bound: float
+) -> int:
+    """Sum of ``constant + factors @ statistics``, each clipped to +-bound.
+
+    Parameters
+    ----------
+    blocks : ndarray
+        The records' statistics, :func:`in_blocks`.
     factors, constant : ndarray, float
-        What is multiplied with a row, and added.
+        What is multiplied with a statistic, and added.
     bound : float
         Largest absolute log-ratio of a record that is let through.
 
+    Returns
+    -------
+    int
+        In units of ``bound / LEVELS``.
+
     Notes
     -----
-    Whole numbers of at most ``LEVELS`` a record, from its own column alone, in arithmetic that is
-    the same wherever it stands: sums over parts of the records add up to the sum over all. Factors
-    and constant of the other sign give the sum with the other sign.
+    Whole numbers of at most ``LEVELS`` a record, from its own statistics alone, in arithmetic that
+    is the same wherever it stands: sums over parts of the records add up to the sum over all.
+    Factors and constant of the other sign give the sum with the other sign.
 
     Examples
     --------
     >>> import numpy as np
     >>> from pymc_dp.accounting.levels import LEVELS
-    >>> from pymc_dp.curator.linear_ratios import linear_total
-    >>> records = np.array([[0.5, 9.0, np.nan], [0.0, 0.0, 0.0]])
+    >>> from pymc_dp.curator.linear_ratios import in_blocks, linear_total
+    >>> records = in_blocks(np.array([[0.5, 0.0], [9.0, 0.0], [np.nan, 0.0]]))
     >>> linear_total(records, np.array([1.0, 0.0]), -0.25, bound=1.0) / LEVELS
     1.25
     """
     scale = LEVELS / bound
-    return int(_linear_total(columns, scale * factors, scale * constant))
+    return int(_linear_total(blocks, scale * factors, scale * constant))
 
 
 class LinearRatios:
@@ -168,7 +206,7 @@ class LinearRatios:
 
     def forget(self) -> None:
         """Drop what was computed from the data."""
-        self._columns: Matrix | None = None
+        self._blocks: NDArray[np.float64] | None = None
         self._data: Any = None
         self._kept: dict[bytes, Vector | None] = {}
 
@@ -197,8 +235,8 @@ class LinearRatios:
             return None
         return natural if natural.size % 2 else np.append(natural, 0.0)
 
-    def _of_records(self) -> Matrix:
-        if self._columns is None or self._data is not self._likelihood.data:
+    def _of_records(self) -> NDArray[np.float64]:
+        if self._blocks is None or self._data is not self._likelihood.data:
             self._data = self._likelihood.data
             if _shapes(self._likelihood) != self._shapes:
                 raise ValueError(
@@ -209,15 +247,13 @@ class LinearRatios:
                 statistics = self._statistics(*self._data)
             # of such a record both likelihoods are zero, or none is a number
             statistics[~np.isfinite(statistics).all(axis=1)] = np.nan
-            n, width = self._likelihood.n_records, statistics.shape[1]
-            if len(statistics) != n:
+            if len(statistics) != self._likelihood.n_records:
                 raise AssertionError("Statistics of another number of records.")
-            self._columns = np.zeros((width + width % 2, n))
-            self._columns[:width] = statistics.T
-        return self._columns
+            self._blocks = in_blocks(statistics)
+        return self._blocks
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_columns": None, "_data": None, "_kept": {}}
+        return self.__dict__ | {"_blocks": None, "_data": None, "_kept": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -7,11 +7,15 @@ import pymc as pm
 import pytest
 
 from pymc_dp.accounting.levels import LEVELS
-from pymc_dp.curator.linear_ratios import LinearRatios, linear_total
+from pymc_dp.curator.linear_ratios import LinearRatios, in_blocks, linear_total
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.penalty_kernels import clipped_total
 
 rng = np.random.default_rng(3)
+
+
+def total_of(columns, factors, constant, bound):
+    return linear_total(in_blocks(columns.T), factors, constant, bound)
 
 
 def levels(columns, factors, constant, bound):
@@ -26,32 +30,32 @@ def levels(columns, factors, constant, bound):
     return found
 
 
-@pytest.mark.parametrize("width", [2, 4, 10])
+@pytest.mark.parametrize("width", [2, 4, 6, 8, 10])
 @pytest.mark.parametrize("n", [1, 63, 1025, 5000])
 def test_total_is_that_of_one_record_after_the_other(width, n):
     columns, factors = rng.normal(size=(width, n)), rng.normal(size=width)
     expected = sum(levels(columns, factors, 0.1, bound=1.5))
-    assert linear_total(columns, factors, 0.1, bound=1.5) == expected
-    assert linear_total(columns, -factors, -0.1, bound=1.5) == -expected
+    assert total_of(columns, factors, 0.1, bound=1.5) == expected
+    assert total_of(columns, -factors, -0.1, bound=1.5) == -expected
 
 
 def test_factors_of_zero_are_left_out():
-    columns, factors = rng.normal(size=(6, 1500)), np.zeros(6)
-    for place in range(6):
+    columns, factors = rng.normal(size=(10, 1500)), np.zeros(10)
+    for place in range(10):
         factors[:] = 0
         factors[place] = 0.7
         columns[:, 800] = np.nan
         expected = sum(levels(columns, factors, 0.1, bound=1.5))
-        assert linear_total(columns, factors, 0.1, bound=1.5) == expected
+        assert total_of(columns, factors, 0.1, bound=1.5) == expected
 
 
 @pytest.mark.parametrize("width", [2, 6])
 def test_parts_add_up_wherever_they_are_cut(width):
     columns, factors = rng.normal(size=(width, 3000)), rng.normal(size=width)
-    whole = linear_total(columns, factors, 0.1, bound=2.0)
+    whole = total_of(columns, factors, 0.1, bound=2.0)
     for cut in (1, 7, 1024, 1500, 2999):
         parts = [np.ascontiguousarray(part) for part in np.split(columns, [cut], axis=1)]
-        assert sum(linear_total(part, factors, 0.1, bound=2.0) for part in parts) == whole
+        assert sum(total_of(part, factors, 0.1, bound=2.0) for part in parts) == whole
 
 
 @pytest.mark.parametrize("width", [2, 4])
@@ -60,7 +64,7 @@ def test_one_record_moves_a_total_by_no_more_than_its_bound(width, value):
     columns, factors = rng.normal(size=(width, 2000)), rng.normal(size=width)
     others = np.ascontiguousarray(np.delete(columns, 700, axis=1))
     columns[:, 700] = value
-    own = linear_total(columns, factors, 0.1, 1.0) - linear_total(others, factors, 0.1, 1.0)
+    own = total_of(columns, factors, 0.1, 1.0) - total_of(others, factors, 0.1, 1.0)
     assert abs(own) <= LEVELS
 
 
@@ -110,10 +114,10 @@ def test_data_is_read_anew_and_forgotten():
     assert after == model(DATA + 1)[1].ratios.total(HERE, THERE, 0.2)
     records.ratios.forget()
     linear = records.ratios.linear
-    assert linear._columns is linear._data is None
+    assert linear._blocks is linear._data is None
     assert not linear._kept
     records.ratios.total(HERE, THERE, 0.2)
-    assert pickle.loads(pickle.dumps(linear))._columns is None
+    assert pickle.loads(pickle.dumps(linear))._blocks is None
 
 
 @pytest.mark.parametrize("far", [1e6, 1e200])
