@@ -259,6 +259,7 @@ class PrivacyBudget:
                 "A door adds Gaussian noise, which has no pure epsilon guarantee: leave epsilon= "
                 "out of GaussianQueries(...), as budget.gaussian_queries(...) does."
             )
+        looks = [_checked(one) for one in looks]  # the noise that is claimed, and no other float
         self.claim(looks, purpose)
         return Door(looks, record_weight(self.neighbours))
 
