@@ -162,6 +162,9 @@ def bounds(
             summed = [var for var in node.inputs if var in intervals]
             chain = chain and elementwise and _size(summed) == (_size(records) or -1)
         elementwise = elementwise and isinstance(node.op, Elemwise | DimShuffle | Reshape)
+        if _is_short(node.outputs[0].type.dtype) and isinstance(node.op, Elemwise | Sum):
+            # what wraps around need not come to all that the type holds
+            chain = chain and isinstance(getattr(node.op, "scalar_op", None), ps.Cast)
         ends = [intervals.get(var, (var, var)) for var in node.inputs]
         intervals[node.outputs[0]] = _wrapped(node.outputs[0].type.dtype, _propagate(node, ends))
     if output not in intervals:
@@ -235,9 +238,14 @@ def _cast(node: Any, end: Any, any_number: float = 0.0) -> Any:
     return end if node.inputs[0].type.dtype in discrete_types else pt.trunc(end)
 
 
+def _is_short(dtype: str) -> bool:
+    """Whether numbers that occur may be beyond a type of whole numbers."""
+    return np.dtype(dtype).kind in "iu" and dtype != "int64"
+
+
 def _wrapped(dtype: str, ends: Interval) -> Interval:
     """Widen a range that a short type of whole numbers does not hold to all that it does."""
-    if np.dtype(dtype).kind not in "iu" or dtype == "int64":
+    if not _is_short(dtype):
         return ends
     known = np.iinfo(dtype)
     low, high = (pt.as_tensor(end) for end in ends)

@@ -265,3 +265,14 @@ def test_what_has_no_range_is_not_derived(contribution, operation):
     assert isinstance(found, str)
     assert "no rule" in found
     assert operation in found
+
+
+def test_a_range_that_wraps_around_is_an_upper_bound():
+    with pm.Model():
+        x = pm.Normal("x", 0, 1, shape=5)
+    powers = derive_sensitivity(pmdp.clamp(x, 0, 5).astype("int8") * np.int8(50), [x])
+    assert isinstance(powers, Sensitivity)
+    assert (powers.l1, powers.exact) == (255, False)
+    whole = derive_sensitivity(pmdp.clamp(x, 0.9, 5.2).astype("int64"), [x])
+    assert isinstance(whole, Sensitivity)
+    assert (whole.l1, whole.exact) == (5, True)
