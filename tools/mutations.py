@@ -64,7 +64,9 @@ PRIVACY = [
     Mutation(
         "claims that are not kept",
         "accounting/ledger.py",
-        'db.execute("COMMIT")\n            self._read(db)\n        return True',
+        'db.execute("COMMIT")\n            if self._read(db)[len(before) :][: len(rows)] != rows:\n'
+        '                raise self._lost("did not keep what was claimed just now")\n'
+        "        return True",
         'db.execute("ROLLBACK")\n        return True',
         "accounting/test_budget.py",
     ),

@@ -12,6 +12,7 @@ from pymc_dp.accounting.composition import (
     Sampling,
     batch_noise_multiplier,
     composed_epsilon,
+    epsilon_in_turn,
     mu_left,
 )
 from pymc_dp.accounting.door import Door
@@ -58,6 +59,12 @@ def _check_fraction(fraction: float) -> float:
     return float(fraction)
 
 
+_PURE_FIRST = (
+    " Noise with a pure epsilon is cheap before all other looks and counts as Gaussian noise after "
+    "them: release with it first, or from a budget of its own, whose epsilon adds to this one."
+)
+
+
 def _checked(queries: GaussianQueries) -> GaussianQueries:
     """Claims are compared and stored as these numbers, whatever they were given as."""
     noise = float(queries.noise_multiplier)
@@ -89,6 +96,11 @@ class PrivacyBudget:
     Claims are made before anything computed from the data can leave and are never given back, also
     when a run fails. The guarantee is for what was claimed from this budget: other budgets spent on
     the same records add to it, so that a study needs one budget for all it publishes.
+
+    What is claimed may be chosen by earlier answers. For that, pure epsilons are added up before
+    any other look alone, and count as Gaussian noise after it
+    (:func:`~pymc_dp.accounting.composition.counted_in_turn`). Kinds of random batches must not be
+    chosen so: no proof covers that.
 
     A ledger is worth what its file is worth. While this process lives, a ledger that lost claims
     (deleted, replaced, restored from an older copy) is refused. After a restart nothing but the
@@ -149,7 +161,7 @@ class PrivacyBudget:
         return self._composed(self.claims())
 
     def _composed(self, claims: Sequence[GaussianQueries]) -> float:
-        return composed_epsilon(claims, self.delta, self.accountant, self.neighbours)
+        return epsilon_in_turn(claims, self.epsilon, self.delta, self.accountant, self.neighbours)
 
     @property
     def unspent(self) -> float:
@@ -217,6 +229,8 @@ class PrivacyBudget:
                 f"cover {looks} more noisy looks at the data ({self.spent:.6g} is "
                 "spent). A share that was claimed is never given back, not even by a run that "
                 "failed; plan all chains and draws together, in one budget."
+                + _PURE_FIRST
+                * any(one.epsilon is not None for one in claims)
             )
 
     def open(self, queries: GaussianQueries | Sequence[GaussianQueries], purpose: str) -> Door:
@@ -245,6 +259,7 @@ class PrivacyBudget:
                 "A door adds Gaussian noise, which has no pure epsilon guarantee: leave epsilon= "
                 "out of GaussianQueries(...), as budget.gaussian_queries(...) does."
             )
+        looks = [_checked(one) for one in looks]  # the noise that is claimed, and no other float
         self.claim(looks, purpose)
         return Door(looks, record_weight(self.neighbours))
 

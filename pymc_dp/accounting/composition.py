@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, get_args
 
@@ -118,7 +118,8 @@ def composed_epsilon(
     Parameters
     ----------
     queries : sequence of GaussianQueries
-        They may depend on one another's answers.
+        They may depend on one another's answers; which kinds there are must not, see
+        :func:`counted_in_turn`.
     delta : float
         Privacy parameter between 0 and 1.
     accountant : {"pld", "rdp"}
@@ -158,18 +159,79 @@ def pure_epsilon(queries: Sequence[GaussianQueries]) -> float:
     return math.nextafter(total, math.inf) if total else 0.0
 
 
+def counted_in_turn(
+    queries: Sequence[GaussianQueries], epsilon: float, delta: float
+) -> tuple[list[GaussianQueries], list[GaussianQueries]]:
+    r"""Tell which pure guarantees are added up, and what else is counted, as Gaussian noise.
+
+    Parameters
+    ----------
+    queries : sequence of GaussianQueries
+        In the order in which they were claimed.
+    epsilon, delta : float
+        The guarantee that they are claimed from.
+
+    Notes
+    -----
+    What is claimed next may be chosen by earlier answers. Whoever saw a Gaussian answer and may
+    then decide whether epsilons are added up or counted as Gaussian noise takes what suits that
+    answer, and both kinds of ends together have up to twice the delta of either. So the first
+    claim, before any answer, decides. Where it is a pure one and cheaper added up, pure ones are
+    added up, to E, until something else is claimed: whatever they answered, probabilities have
+    changed by factors within :math:`e^E`, and Gaussian noise of all that follows is held within
+    :math:`(\epsilon - E, \delta)`, however it is chosen (Koskela, Tobaben & Honkela 2023; Smith &
+    Thakurta 2022). All else is Gaussian noise from the start.
+
+    Examples
+    --------
+    >>> from pymc_dp.accounting import GaussianQueries, pure_queries
+    >>> from pymc_dp.accounting.composition import counted_in_turn
+    >>> pure, noise = pure_queries(0.5), GaussianQueries(10.0, 1)
+    >>> [len(part) for part in counted_in_turn([pure, pure, noise, pure], 2.0, 1e-6)]
+    [2, 2]
+    >>> [len(part) for part in counted_in_turn([noise, pure], 2.0, 1e-6)]
+    [0, 2]
+    """
+    first = queries[0].epsilon if queries else None
+    number = 0
+    if first is not None and first <= epsilon:
+        left = gaussian_mu(epsilon, delta) - queries[0].mu
+        if gaussian_mu(epsilon - first, delta) >= left:
+            kinds = [query.epsilon is None for query in queries]
+            number = kinds.index(True) if True in kinds else len(kinds)
+    return list(queries[:number]), [replace(query, epsilon=None) for query in queries[number:]]
+
+
+def epsilon_in_turn(
+    queries: Sequence[GaussianQueries],
+    epsilon: float,
+    delta: float,
+    accountant: Accountant = "pld",
+    neighbours: Neighbours = "substitute",
+) -> float:
+    """Epsilon of what was claimed from a guarantee, counted as :func:`counted_in_turn` tells."""
+    pure, rest = counted_in_turn(queries, epsilon, delta)
+    total = pure_epsilon(pure) + composed_epsilon(rest, delta, accountant, neighbours)
+    return min(total, pure_epsilon(queries)) if _all_pure(queries) else total
+
+
 def mu_left(queries: Sequence[GaussianQueries], epsilon: float, delta: float) -> float:
     """Mu of further Gaussian queries that (epsilon, delta) pays for; negative if too much is spent.
 
-    As :func:`composed_epsilon`, for queries on all records.
+    As :func:`epsilon_in_turn`, for queries on all records.
     """
-    left = gaussian_mu(epsilon, delta) - math.fsum(query.mu for query in queries)
-    if any(query.epsilon is not None for query in queries):
-        after = epsilon - math.fsum(query.epsilon or 0.0 for query in queries)
-        if after >= 0:
-            rest = math.fsum(query.mu for query in queries if query.epsilon is None)
-            left = max(left, gaussian_mu(after, delta) - rest)
+    pure, rest = counted_in_turn(queries, epsilon, delta)
+    after = epsilon - math.fsum(query.epsilon or 0.0 for query in pure)
+    left = -math.inf
+    if after >= 0:
+        left = gaussian_mu(after, delta) - math.fsum(query.mu for query in rest)
+    if _all_pure(queries) and math.fsum(query.epsilon or 0.0 for query in queries) <= epsilon:
+        left = max(left, 0.0)  # nothing but delta is left, of which they have none
     return left
+
+
+def _all_pure(queries: Sequence[GaussianQueries]) -> bool:
+    return all(query.epsilon is not None for query in queries)
 
 
 def _gaussian_composed(

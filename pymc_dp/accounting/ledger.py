@@ -32,6 +32,12 @@ CREATE TABLE IF NOT EXISTS claims (
 );
 """
 _COLUMNS = ", ".join(field.name for field in fields(GaussianQueries))
+# in one statement, so that both are of one moment: how many there were, and those that are there
+_ROWS = f"""
+SELECT made.number, claims.id, {_COLUMNS}, purpose FROM (
+    SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'claims'), 0) AS number
+) AS made LEFT JOIN claims ORDER BY claims.id
+"""
 _WAIT_SECONDS = 60.0
 _Row = tuple[float, int, float, float | None, Sampling, str]
 _seen: dict[str, list[_Row]] = {}
@@ -125,23 +131,26 @@ class Ledger:
         """Write all claims if they and all earlier ones fit; nobody else can in between."""
         with self._open() as db:
             db.execute("BEGIN IMMEDIATE")
-            if not fits([*_queries(self._read(db)), *claims]):
+            before = self._read(db)
+            if not fits([*_queries(before), *claims]):
                 db.execute("ROLLBACK")
                 return False
+            rows = [(*astuple(one), purpose) for one in claims]
             db.executemany(
-                f"INSERT INTO claims ({_COLUMNS}, purpose) VALUES (?, ?, ?, ?, ?, ?)",
-                [(*astuple(one), purpose) for one in claims],
+                f"INSERT INTO claims ({_COLUMNS}, purpose) VALUES (?, ?, ?, ?, ?, ?)", rows
             )
             db.execute("COMMIT")
-            self._read(db)
+            if self._read(db)[len(before) :][: len(rows)] != rows:
+                raise self._lost("did not keep what was claimed just now")
         return True
 
     def _read(self, db: sqlite3.Connection) -> list[_Row]:
         """All rows, among which must be those that were there before."""
         seen = _seen.get(self.path, [])  # first: another thread may claim in between
-        rows: list[_Row] = db.execute(
-            f"SELECT {_COLUMNS}, purpose FROM claims ORDER BY id"
-        ).fetchall()
+        found = db.execute(_ROWS).fetchall()
+        rows: list[_Row] = [row[2:] for row in found if row[1] is not None]
+        if found[0][0] != len(rows):
+            raise self._lost(f"counts {found[0][0]} claims and has {len(rows)}")
         if rows[: len(seen)] != seen:
             raise self._forgetful(len(rows))
         self._remember(rows)
@@ -150,6 +159,12 @@ class Ledger:
     def _remember(self, rows: list[_Row]) -> None:
         if len(rows) > len(_seen.get(self.path, [])):
             _seen[self.path] = rows
+
+    def _lost(self, what: str) -> PrivacyError:
+        return PrivacyError(
+            f"The ledger {self.path} {what}: it was changed by other means than claims. What was "
+            "spent stays spent: put the newest copy back, and change nothing in it."
+        )
 
     def _forgetful(self, left: int) -> PrivacyError:
         return PrivacyError(

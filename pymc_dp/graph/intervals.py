@@ -11,6 +11,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.vartypes import discrete_types
 from pytensor.compile.mode import Mode
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.replace import clone_replace
@@ -66,6 +67,7 @@ _INCREASING = (
     ps.Add, ps.Cast, ps.Ceil, ps.Clip, ps.Exp, ps.Expm1, ps.Floor, ps.Identity, ps.Log, ps.Log1p,
     ps.Maximum, ps.Minimum, ps.RoundHalfToEven, ps.Sqrt, ps.Tanh, Sigmoid, Softplus,
 )  # fmt: skip
+#: true or false; of whole numbers, some of these are operations on bits
 _LOGICAL = (ps.LT, ps.GT, ps.LE, ps.GE, ps.EQ, ps.NEQ, ps.AND, ps.OR, ps.Invert, ps.IsNan, ps.IsInf)
 
 _POSITIVE = (0.0, np.inf)
@@ -160,8 +162,11 @@ def bounds(
             summed = [var for var in node.inputs if var in intervals]
             chain = chain and elementwise and _size(summed) == (_size(records) or -1)
         elementwise = elementwise and isinstance(node.op, Elemwise | DimShuffle | Reshape)
+        if _is_short(node.outputs[0].type.dtype) and isinstance(node.op, Elemwise | Sum):
+            # what wraps around need not come to all that the type holds
+            chain = chain and isinstance(getattr(node.op, "scalar_op", None), ps.Cast)
         ends = [intervals.get(var, (var, var)) for var in node.inputs]
-        intervals[node.outputs[0]] = _propagate(node, ends)
+        intervals[node.outputs[0]] = _wrapped(node.outputs[0].type.dtype, _propagate(node, ends))
     if output not in intervals:
         raise UnboundedError("it does not involve the records")
     found = [pt.as_tensor(end) for end in intervals[output]]
@@ -189,6 +194,10 @@ def _propagate(node: Any, ends: list[Interval]) -> Interval:
     if isinstance(op, Sum):  # bounds of integers are floats
         low, high = (pt.sum(end, axis=op.axis) for end in ends[0])
         return low, high
+    if isinstance(op, AdvancedSubtensor | Subtensor | IncSubtensor):
+        first = 2 if isinstance(op, IncSubtensor) else 1
+        if any(low is not high for low, high in ends[first:]):
+            raise UnboundedError("no rule for the range of entries that records look up in a table")
     if isinstance(op, _STRUCTURAL):
         return tuple(op(*(end[side] for end in ends)) for side in (0, 1))  # type: ignore[return-value]
     if isinstance(getattr(op, "core_op", op), Dot):
@@ -196,10 +205,10 @@ def _propagate(node: Any, ends: list[Interval]) -> Interval:
     scalar_op = op.scalar_op if isinstance(op, Elemwise) else None
     low, high = [end[0] for end in ends], [end[1] for end in ends]
     if isinstance(scalar_op, ps.Cast):
-        return pt.cast(low[0], "float64"), pt.cast(high[0], "float64")
+        return _cast(node, low[0]), _cast(node, high[0], 1.0)
     if isinstance(scalar_op, _INCREASING):
         return op(*low), op(*high)
-    if isinstance(scalar_op, _LOGICAL):
+    if isinstance(scalar_op, _LOGICAL) and node.outputs[0].type.dtype == "bool":
         like = node.outputs[0]
         return pt.zeros_like(like, dtype="float64"), pt.ones_like(like, dtype="float64")
     if isinstance(scalar_op, ps.Sub):
@@ -216,6 +225,32 @@ def _propagate(node: Any, ends: list[Interval]) -> Interval:
         quotients = low[0] / low[1], high[0] / low[1]
         return pt.minimum(*quotients), pt.maximum(*quotients)
     raise UnboundedError(f"no rule for the range of `{type(scalar_op or op).__name__}`")
+
+
+def _cast(node: Any, end: Any, any_number: float = 0.0) -> Any:
+    """Cast an end of a range; whether any number is true does not depend on how large it is."""
+    to, end = node.outputs[0].type.dtype, pt.as_tensor(end)
+    if to == "bool":
+        return pt.full_like(end, any_number, dtype="float64")
+    if to.startswith("float"):
+        return pt.cast(pt.cast(end, to), "float64")
+    end = pt.cast(end, "float64")
+    return end if node.inputs[0].type.dtype in discrete_types else pt.trunc(end)
+
+
+def _is_short(dtype: str) -> bool:
+    """Whether numbers that occur may be beyond a type of whole numbers."""
+    return np.dtype(dtype).kind in "iu" and dtype != "int64"
+
+
+def _wrapped(dtype: str, ends: Interval) -> Interval:
+    """Widen a range that a short type of whole numbers does not hold to all that it does."""
+    if not _is_short(dtype):
+        return ends
+    known = np.iinfo(dtype)
+    low, high = (pt.as_tensor(end) for end in ends)
+    fits = (low >= float(known.min)) & (high <= float(known.max))
+    return pt.switch(fits, low, float(known.min)), pt.switch(fits, high, float(known.max))
 
 
 def _weighted_sums(node: Any, ends: list[Interval]) -> Interval:
@@ -244,7 +279,8 @@ def _is_even_power(scalar_op: Any, node: Any) -> bool:
     if not isinstance(scalar_op, ps.Pow):
         return False
     try:
-        return bool(np.all(np.asarray(node.inputs[1].eval(mode=ONCE)) % 2 == 0))
+        exponent = np.asarray(node.inputs[1].eval(mode=ONCE))
+        return bool(np.all((exponent % 2 == 0) & (exponent >= 0)))
     except MissingInputError:  # the exponent is not known
         return False
 

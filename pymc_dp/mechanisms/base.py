@@ -310,8 +310,13 @@ def check_same_shape(name: str, value: NDArray, other_name: str, other: NDArray)
 def check_whole(name: str, value: ArrayLike) -> NDArray[np.int64]:
     """Cast to int64 and insist that nothing is lost."""
     array = np.asarray(value)
-    if not np.all(np.isfinite(numbers(name, array))) or np.any(array != np.round(array)):
+    floats = numbers(name, array)
+    if not np.all(np.isfinite(floats)) or np.any(array != np.round(array)):
         raise ValueError(f"{name} must be whole numbers, got {array!r}.")
+    if np.any(np.abs(floats) >= 2.0**63):  # a cast would turn the largest into the smallest
+        raise ValueError(
+            f"{name} must be whole numbers below 2**63, got {array!r}: count in a larger unit."
+        )
     return array.astype(np.int64)
 
 

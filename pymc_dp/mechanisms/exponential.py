@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.accounting.errors import PrivacyError
 from pymc_dp.mechanisms.base import (
     Guarantee,
     Mechanism,
@@ -183,6 +184,7 @@ class ExponentialMechanism(Mechanism):
         """Insist on a choice that can be drawn."""
         if self.candidates is None:
             raise NotImplementedError("Only a choice among finitely many candidates= can be drawn.")
+        check_finite("the statistic", statistic)
         return np.asarray(statistic)
 
     def noised(self, value: NDArray) -> NDArray[np.float64]:
@@ -190,6 +192,13 @@ class ExponentialMechanism(Mechanism):
         assert self.candidates is not None
         warn_floating_point(self)
         scores = _compiled_scores(self, value.ndim, str(value.dtype))(value)
+        if not np.all(np.isfinite(scores)):
+            raise PrivacyError(
+                f"The utility of some candidate of {self!r} is not a finite number for this "
+                "statistic, which would choose it for certain, or never: clip what the records "
+                "add to it, and leave out candidates that may not be chosen. What was claimed for "
+                "this release stays spent."
+            )
         noisy = scores - np.log(-np.log(system_uniform(scores.shape)))
         return self.candidates[int(np.argmax(noisy))]
 

@@ -158,7 +158,8 @@ class RandomizedResponse(Mechanism):
                 "Randomised response has no sensitivity: its guarantee is the matrix's own. "
                 "Write guarantee()."
             )
-        highest, lowest = self.matrix.max(axis=0), self.matrix.min(axis=0)
+        drawn = self.matrix / self.matrix.sum(axis=1, keepdims=True)  # rows may be off by 1e-9
+        highest, lowest = drawn.max(axis=0), drawn.min(axis=0)
         possible = highest > 0
         with np.errstate(divide="ignore"):
             epsilon = float(np.log(highest[possible] / lowest[possible]).max())

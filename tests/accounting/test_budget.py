@@ -372,6 +372,31 @@ def test_rows_that_nobody_claimed_are_refused(tmp_path):
             use()
 
 
+def test_claims_that_were_taken_out_are_missed_after_a_restart(tmp_path, monkeypatch):
+    path = tmp_path / "shortened.db"
+    budget = pmdp.PrivacyBudget(1.0, 1e-6, path)
+    for _ in range(2):
+        budget.claim(budget.gaussian_queries(10, 0.5), "a run")
+    monkeypatch.setattr(ledger, "_seen", {})  # a process that knows nothing
+    with sqlite3.connect(path) as db:
+        db.execute("DELETE FROM claims WHERE id = 2")
+    for use in (lambda: budget.claims(), lambda: pmdp.PrivacyBudget(1.0, 1e-6, path)):
+        with pytest.raises(pmdp.PrivacyError, match="counts 2 claims and has 1"):
+            use()
+
+
+@pytest.mark.parametrize(
+    "change", ["DELETE FROM claims", "UPDATE claims SET noise_multiplier = 1e9"]
+)
+def test_a_ledger_that_keeps_no_claims_opens_no_door(tmp_path, change):
+    budget = pmdp.PrivacyBudget(1.0, 1e-6, tmp_path / "triggered.db")
+    with sqlite3.connect(budget.ledger) as db:
+        db.execute(f"CREATE TRIGGER forget AFTER INSERT ON claims BEGIN {change}; END")
+    for _ in range(2):
+        with pytest.raises(pmdp.PrivacyError, match="by other means than claims"):
+            budget.open(budget.gaussian_queries(10), "nothing is kept")
+
+
 def test_a_named_ledger_keeps_its_budget_over_restarts(tmp_path):
     path = tmp_path / "kept.db"
     first = pmdp.PrivacyBudget(1.0, 1e-6, path)

@@ -66,6 +66,16 @@ def test_noise_is_what_was_claimed_times_what_a_record_moves(monkeypatch, neighb
     assert [door.noise(), door.noise(1)] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_noise_is_drawn_in_the_precision_in_which_it_was_claimed(monkeypatch, kind):
+    asked = []
+    monkeypatch.setattr(noise, "release", lambda totals, sd, simulation: asked.append(sd) or totals)
+    budget = pmdp.PrivacyBudget(epsilon=1.0, delta=1e-6)
+    door = budget.open(GaussianQueries(kind(1000.3), 1), "a short float")
+    door.release(lambda: [5], bound=17)  # a product that short floats round down
+    assert float(asked[0]) >= 34 * budget.claims()[0].noise_multiplier
+
+
 def test_released_numbers_have_that_noise():
     # 4000 normal draws: the false-alarm rate of 6 standard errors is below 1e-8
     door = Door([GaussianQueries(3.0, 4000)], 2)

@@ -218,3 +218,61 @@ def test_an_upper_bound_of_the_guarantee_is_called_so():
     [release] = pmdp.explain(model).releases
     assert release.sensitivity.guarantee(mechanism).rho == pytest.approx((1 + 0.05**2) / 2)
     assert "so at most rho 0.50125" in str(release)
+
+
+VALUES = np.linspace(-6, 6, 1201)
+
+
+@pytest.mark.parametrize(
+    "contribution",
+    [
+        lambda x: pmdp.clamp(x, 0.9, 1.1).astype("int64"),  # nought and one
+        lambda x: pmdp.clamp(x, -0.1, 0.1).astype("bool"),
+        lambda x: pmdp.clamp(x, -1, 0).astype("uint8"),  # -1 becomes 255
+        lambda x: (50 * pmdp.clamp(x, 0, 3)).astype("int8"),
+        lambda x: pmdp.clamp(x, 0, 5).astype("int8") ** 4,
+        lambda x: pmdp.clamp(x, 0.3, 2).astype("float32"),
+        lambda x: pt.clip(x.astype("int8"), 0, 4),
+    ],
+)
+@pytest.mark.parametrize("relation", ["replace", "add_remove"])
+def test_types_are_a_part_of_the_range(contribution, relation):
+    with pm.Model():
+        x = pm.Normal("x", 0, 1, shape=5)
+    found = derive_sensitivity(contribution(x), [x], relation)
+    slot = pt.dvector()
+    seen = contribution(slot).astype("float64").eval({slot: VALUES})
+    true = np.ptp(seen) if relation == "replace" else np.abs(seen).max()
+    assert isinstance(found, Sensitivity)
+    assert found.l1 >= true * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("contribution", "operation"),
+    [
+        (lambda x: pmdp.clamp(x, -1, 2) ** -2, "Pow"),  # without bound at nought
+        (lambda x: pmdp.clamp(x, -1, 2)[:, None] ** np.array([2, -2]), "Pow"),
+        (lambda x: ~pmdp.clamp(x.astype("int64"), 0, 5), "Invert"),
+        (lambda x: pmdp.clamp(x.astype("int64"), 0, 7) & 7, "AND"),
+        (lambda x: pmdp.clamp(x.astype("int64"), 0, 7) | 8, "OR"),
+        (lambda x: pt.arange(5.0)[pt.clip(x.astype("int64"), 0, 4)], "entries"),
+    ],
+)
+def test_what_has_no_range_is_not_derived(contribution, operation):
+    with pm.Model():
+        x = pm.Normal("x", 0, 1, shape=5)
+    found = derive_sensitivity(contribution(x), [x])
+    assert isinstance(found, str)
+    assert "no rule" in found
+    assert operation in found
+
+
+def test_a_range_that_wraps_around_is_an_upper_bound():
+    with pm.Model():
+        x = pm.Normal("x", 0, 1, shape=5)
+    powers = derive_sensitivity(pmdp.clamp(x, 0, 5).astype("int8") * np.int8(50), [x])
+    assert isinstance(powers, Sensitivity)
+    assert (powers.l1, powers.exact) == (255, False)
+    whole = derive_sensitivity(pmdp.clamp(x, 0.9, 5.2).astype("int64"), [x])
+    assert isinstance(whole, Sensitivity)
+    assert (whole.l1, whole.exact) == (5, True)

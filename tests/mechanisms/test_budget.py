@@ -6,7 +6,13 @@ import pytest
 from scipy import stats
 
 import pymc_dp as pmdp
-from pymc_dp.accounting import composed_epsilon, gaussian_delta, gaussian_mu, pure_queries
+from pymc_dp.accounting import (
+    composed_epsilon,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
+    pure_queries,
+)
 from pymc_dp.accounting.composition import GaussianQueries
 
 LAPLACE = pmdp.Laplace(epsilon=0.5, sensitivity=2)
@@ -106,6 +112,51 @@ def test_pure_and_gaussian_claims_add_up_as_they_may():
     assert gaussian_delta(found, sum(one.mu for one in many)) <= 1e-6
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(4, 1e-6), (1, 1e-3)])
+def test_what_a_gaussian_look_told_does_not_choose_how_the_next_is_counted(epsilon, delta):
+    # a look at a tenth of the budget; then, as it suits its loss, Gaussian noise or a pure epsilon
+    budget = pmdp.PrivacyBudget(epsilon, delta)
+    first, rest = budget.gaussian_queries(1, 0.1), budget.gaussian_queries(1, 0.9)
+    sd = np.sqrt(2 * first.mu)
+    loss, step = np.linspace(first.mu - 9 * sd, first.mu + 9 * sd, 200_001, retstep=True)
+    mass = step * stats.norm.pdf(loss, first.mu, sd)
+    excess, shift = epsilon - loss, np.sqrt(2 * rest.mu)
+    gaussian = stats.norm.sf(excess / shift - shift / 2)
+    gaussian -= np.exp(excess) * stats.norm.sf(excess / shift + shift / 2)
+    pure = (1 - 1e-9) * (epsilon - gaussian_epsilon(delta, first.mu))
+    truth = 1 / (1 + np.exp(-pure))
+    flipped = np.maximum(truth - np.exp(excess) * (1 - truth), -np.expm1(excess))
+    flipped = np.maximum(flipped, 0)
+    assert mass @ gaussian <= delta
+    assert mass @ flipped <= delta
+    assert mass @ np.maximum(gaussian, flipped) > 1.5 * delta
+    budget.claim(first, "a look")
+    with pytest.raises(pmdp.PrivacyError, match="release with it first"):
+        budget.claim(pure_queries(pure), "a pure epsilon")
+    budget.claim(rest, "another look")
+
+
+def test_the_first_claim_decides_how_pure_ones_are_counted():
+    large, small, noise = pure_queries(0.5), pure_queries(0.01), GaussianQueries(10.0, 1)
+    budget = pmdp.PrivacyBudget(2, 1e-6)
+    budget.claim([large, small, noise, small], "added up before the noise")
+    left = gaussian_mu(2 - 0.51, 1e-6) - noise.mu - small.mu
+    assert budget.unspent == pytest.approx(left / budget.mu, rel=1e-9)
+    assert budget.spent == pytest.approx(0.51 + gaussian_epsilon(1e-6, noise.mu + small.mu))
+    budget = pmdp.PrivacyBudget(2, 1e-6)
+    budget.claim([small] * 500, "as Gaussian noise")
+    assert budget.unspent == pytest.approx(1 - 500 * small.mu / budget.mu, rel=1e-9)
+    assert budget.spent == pytest.approx(gaussian_epsilon(1e-6, 500 * small.mu))
+    with pytest.raises(pmdp.PrivacyError):
+        budget.claim(large, "a large one")
+    budget = pmdp.PrivacyBudget(2, 1e-6)
+    budget.claim([small, large, large, large], "all of them pure")
+    assert budget.spent == pytest.approx(1.51)
+    assert budget.unspent == 0
+    with pytest.raises(pmdp.PrivacyError):
+        budget.claim(noise, "Gaussian noise after them")
+
+
 def test_many_small_releases_against_their_exact_composition():
     # randomised response is the worst pure mechanism: its privacy loss is a binomial walk
     epsilon, k = 0.05, 400
@@ -154,11 +205,11 @@ def test_bad_input_costs_nothing(budget):
 def test_ledgers_keep_pure_claims(tmp_path, recwarn):
     path = tmp_path / "study.ledger"
     first = pmdp.PrivacyBudget(epsilon=2, delta=1e-6, ledger=path)
-    first.claim(first.gaussian_queries(1, 0.1), "a run")
+    LAPLACE.release(3.0, budget=first)
     again = pmdp.PrivacyBudget(epsilon=2, delta=1e-6, ledger=path)
-    LAPLACE.release(3.0, budget=again)
+    again.claim(again.gaussian_queries(1, 0.1), "a run")
     epsilons = [one.epsilon for one in pmdp.PrivacyBudget(2, 1e-6, ledger=path).claims()]
-    assert epsilons == [None, pytest.approx(0.5)]
+    assert epsilons == [pytest.approx(0.5), None]
 
 
 @pytest.mark.parametrize("shape", [(2,), (1,), (3, 1)])

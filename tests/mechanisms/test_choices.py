@@ -181,3 +181,22 @@ def test_functions_must_use_their_arguments(make, argument):
         x = pm.Bernoulli("x", 0.5, shape=20)
         with pytest.raises(ValueError, match=f"does not use its argument '{argument}'"):
             pmdp.Privatized("q", x.sum(), make(), observed=1)
+
+
+def test_what_is_no_number_does_not_choose():
+    def near(x, candidate):
+        return -pt.abs(pt.log(x) - candidate).sum()
+
+    choice = pmdp.ExponentialMechanism(near, epsilon=1, sensitivity=1, candidates=[0.0, 1.0])
+    budget = pmdp.PrivacyBudget(epsilon=4, delta=1e-6)
+    for record in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="NaN or infinite"):
+            choice.release(np.array([1.0, record]), budget=budget)
+    assert budget.claims() == []
+    for record in (0.0, -1.0):  # minus infinity, and no number
+        with (
+            pytest.warns(pmdp.PrivacyWarning, match="floating-point"),
+            pytest.raises(pmdp.PrivacyError, match="utility of some candidate"),
+        ):
+            choice.release(np.array([1.0, record]), budget=budget)
+    assert len(budget.claims()) == 2

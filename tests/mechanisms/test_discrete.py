@@ -209,6 +209,9 @@ def test_discrete_gaussian_guarantee_holds():
         (lambda: pmdp.DiscreteGaussian(epsilon=1, delta=1.5, sensitivity=1), "delta"),
         (lambda: pmdp.DiscreteGaussian(epsilon=1, delta=0, sensitivity=1), "delta"),
         (lambda: pmdp.DiscreteLaplace(scale=1).release(2.5), "whole numbers"),
+        (lambda: pmdp.DiscreteLaplace(scale=1).release(2**63), r"below 2\*\*63"),
+        (lambda: pmdp.DiscreteGaussian(sigma=3).release(np.uint64(2**63 + 5)), r"below 2\*\*63"),
+        (lambda: pmdp.DiscreteGaussian(sigma=3).release([1.0, -1e300]), r"below 2\*\*63"),
     ],
 )
 def test_bad_input(make, message):

@@ -96,3 +96,11 @@ def test_which_step_is_picked():
     assert "epsilon 1.38629 a record" in repr(explained)
     with model:
         pmdp.RecordGibbs([z])  # on request
+
+
+def test_the_guarantee_is_that_of_the_probabilities_that_are_drawn():
+    # draws have probabilities in proportion to a row, which need not add up to 1 to the last bit
+    table = np.array([[0.4, 0.6], [0.3, 0.7 + 9e-10]])
+    drawn = table / table.sum(axis=1, keepdims=True)
+    found = pmdp.RandomizedResponse(matrix=table).guarantee().epsilon
+    assert found >= np.log(drawn[0, 0] / drawn[1, 0]) * (1 - 1e-14)

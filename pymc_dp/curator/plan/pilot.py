@@ -18,7 +18,11 @@ from pymc_dp.curator.model import RecordModel, record_model
 from pymc_dp.curator.plan.marginal_mode import marginal_mode
 from pymc_dp.curator.plan.scoring import ScoringStep, SimulatedScores
 from pymc_dp.curator.plan.simulator import Simulator, Values
-from pymc_dp.curator.steps.base import refuse_confidential_starts, refuse_number_of_records
+from pymc_dp.curator.steps.base import (
+    refuse_confidential_starts,
+    refuse_number_of_records,
+    refuse_read_freely,
+)
 from pymc_dp.types import Matrix, Vector
 
 _GROWTH = 1.5  # of a gradient's part of the budget over the one before: the way there is cheap
@@ -170,6 +174,7 @@ def explore(
     refuse_confidential_starts(model, model.rvs_to_initial_values)
     if budget.neighbours == "add_remove":
         refuse_number_of_records(model, records.likelihood)
+    refuse_read_freely(records.likelihood)
     mark_confidential(model, records.likelihood, budget)
     theta = records.space.start if start is None else records.space.flatten(start)
     scores = simulator.scores(theta)

@@ -12,6 +12,7 @@ from scipy.optimize import minimize
 
 import pymc_dp as pmdp
 from pymc_dp.accounting import gaussian_mu, noise
+from pymc_dp.curator.curated import read_freely
 from pymc_dp.curator.gradient_kernels import GRADIENT_LEVELS
 from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.model import RecordModel
@@ -337,6 +338,16 @@ def test_nothing_is_looked_at_before_the_claim(confidential, monkeypatch):
     monkeypatch.setattr(RecordGradients, "total", watched)
     pmdp.pilot(budget, simulate_normal, n_gradients=3, model=confidential)
     assert claims == [3, 3, 3]
+
+
+def test_records_that_settings_were_computed_from_are_refused():
+    budget, records = pmdp.PrivacyBudget(8, 1e-6), np.random.default_rng(3).normal(size=N)
+    same = normal(records[::-1].copy())
+    read_freely.add(same)  # as suggest(synthetic=same) does
+    with pytest.raises(pmdp.PrivacyError, match="were passed as synthetic="):
+        pmdp.pilot(budget, simulate_normal, model=normal(records))
+    read_freely.discard(same)
+    assert budget.unspent == 1
 
 
 def test_it_is_refused_when_too_little_is_left(confidential, monkeypatch):
