@@ -15,6 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.marginal.normal.convolved import gaussian_variance
 from pymc_dp.analyst.marginal.normal.expansion import Expansion, SimulatedRecords, why_not_simulated
+from pymc_dp.analyst.marginal.normal.second_order import SecondOrder
 from pymc_dp.analyst.marginal.strategy import Integrated, MarginalRV, Replacement
 from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.records import RecordBlock
@@ -116,7 +117,7 @@ class Expanded:
         what = Integrated(self.name, tuple(str(rv.name) for rv in block.records), n, how)
         values = [_unconstrained(model, name).ravel() for name in simulated.layout.shapes]
         delta = pt.concatenate(values) - found.centre
-        mean = n * found.at(delta)
+        mean = n * SecondOrder()(delta, *found.form)
         covariance = n * found.covariance + np.diag(variance)
         new = ExpandedReleaseRV.rv_op(mean, covariance, shape, what)
         return Replacement(block.records, {release.rv: new})
