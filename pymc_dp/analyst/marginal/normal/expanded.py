@@ -28,7 +28,7 @@ from pymc_dp.types import Matrix, Variable, Vector
 __all__ = ["Expanded", "ExpandedReleaseRV"]
 
 _ENOUGH = 0.1  # error of a sum's mean, in its standard deviations, that is not worth a word
-_AIM = 0.02  # the error that is aimed at
+_AIM = 0.01  # the error that is aimed at
 _MOST = 200  # rounds of simulation
 _LEAST = 60_000  # simulated records, of which slopes are known to some hundredths
 _CENTRES = 6  # that are tried

@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from pytensor.graph.replace import graph_replace
 
 from pymc_dp.compat import numba_njit, register_funcify_and_cache_key
 from pymc_dp.numerics.compiled import source_key
@@ -99,10 +100,12 @@ class _PulledBack(Op):
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Second derivatives, which samplers do not ask for, are written out."""
-        delta, vector, *form = inputs
+        given, form = inputs[:2], inputs[2:]
+        delta, vector = slots = [each.type() for each in given]  # one may depend on the other
         weighted: Variable = pt.dot(vector, second_order(delta, *form))
         along = pt.dot(pt.grad(weighted, delta), cotangents[0])
-        found: Any = pt.grad(along, [delta, vector])
+        swap = dict(zip(slots, given, strict=True))
+        found = graph_replace(pt.grad(along, slots), swap, strict=False)
         return [*found, *(disconnected_type() for _ in form)]
 
 
