@@ -104,8 +104,9 @@ class _PulledBack(Op):
         delta, vector = slots = [each.type() for each in given]  # one may depend on the other
         weighted: Variable = pt.dot(vector, second_order(delta, *form))
         along = pt.dot(pt.grad(weighted, delta), cotangents[0])
+        second: Any = pt.grad(along, slots)
         swap = dict(zip(slots, given, strict=True))
-        found = graph_replace(pt.grad(along, slots), swap, strict=False)
+        found: Any = graph_replace(second, swap, strict=False)
         return [*found, *(disconnected_type() for _ in form)]
 
 
