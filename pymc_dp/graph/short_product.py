@@ -71,9 +71,9 @@ _short_product = ShortProduct()
 def _short_products(fgraph: Any, node: Apply) -> list[Any] | None:
     a, b = node.inputs
     sides = (a.type.shape[0], a.type.shape[1] or b.type.shape[0], b.type.shape[1])
-    if not a.type.dtype == b.type.dtype == "float64" or None in sides:
+    if not a.type.dtype == b.type.dtype == "float64":
         return None
-    one, other, _ = sorted(int(side) for side in sides)
+    one, other, _ = sorted(MOST + 1 if side is None else int(side) for side in sides)
     return [_short_product(a, b)] if one * other <= MOST else None
 
 

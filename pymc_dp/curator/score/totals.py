@@ -24,6 +24,7 @@ from pymc_dp.curator.independence import (
 from pymc_dp.curator.indices import IndexCheck, clamped
 from pymc_dp.curator.likelihood import SHAPE_ERRORS
 from pymc_dp.curator.model import RecordModel
+from pymc_dp.graph.quick_mode import quick_mode
 from pymc_dp.graph.rewrites import rebuilt, same_graph
 from pymc_dp.graph.vector import VectorLayout
 from pymc_dp.types import Matrix, Neighbours, Variable, Vector
@@ -91,7 +92,8 @@ class RecordTotal:
         if like is not None and same_graph(*self._graph, *like._graph):
             self._parts: Any = like._parts
         else:
-            self._parts = pytensor.function(*self._graph, mode="NUMBA", on_unused_input="ignore")
+            mode = quick_mode("NUMBA")
+            self._parts = pytensor.function(*self._graph, mode=mode, on_unused_input="ignore")
             self._parts.trust_input = True
         self._n_records, self._names = records.likelihood.n_records, names
 
@@ -214,7 +216,8 @@ class ConfidentialScores:
         return "covariates"
 
     def _compile_covariates(self, like: RecordTotal | None) -> None:
-        directions, clip = pt.dmatrix("directions"), pt.dscalar("clip")
+        size = self.layout.size
+        directions, clip = pt.dmatrix("directions", shape=(size, size)), pt.dscalar("clip")
         held = self.graph.held("covariates", directions, clip)
         inputs = [self.graph.theta, directions, clip]
         total = self._record_total(self.records.likelihood.names, inputs, held, like)

@@ -2,12 +2,17 @@
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as pmdp
 from pymc_dp.analyst.marginal.normal.expansion import SimulatedRecords
+from pymc_dp.analyst.marginal.normal.second_order import SecondOrder
 from pymc_dp.analyst.records import record_blocks
+from pymc_dp.graph.intervals import ONCE
+from pymc_dp.graph.quick_mode import quick_mode
+from pymc_dp.numerics.compiled import compiling
 
 N, SIGMA = 1000, 8.5
 
@@ -54,3 +59,39 @@ def test_large_rates_make_no_wild_curvature(centre, most):
         spread = np.sqrt(np.diag(found.covariance) / N)
         off = [(found.at(each) - truth) / spread for each, truth in zip(away, truths, strict=True)]
         assert np.max(np.abs(off)) < most
+
+
+def test_a_second_order_mean_and_its_derivatives():
+    """Against the formula written out, and against differences of that."""
+    rng = np.random.default_rng(3)
+    mean, slope, curvature = rng.normal(size=3), rng.normal(size=(3, 2)), rng.normal(size=(3, 2, 2))
+    curvature = curvature + curvature.transpose(0, 2, 1)
+    root = rng.normal(size=(2, 2))
+    form = mean, slope, curvature, root @ root.T
+    weights, at = rng.normal(size=3), np.array([0.4, -0.3])
+
+    def by_hand(delta):
+        far = sum((root.T @ delta) ** 2)
+        bend = [0.5 * sum(c[i, j] * delta[i] * delta[j] for i in (0, 1) for j in (0, 1))
+                for c in curvature]  # fmt: skip
+        return mean + slope @ delta + np.array(bend) / np.hypot(1, far)
+
+    def differences(function, at, step):
+        moves = step * np.eye(2)
+        return np.array([(function(at + h) - function(at - h)) / (2 * step) for h in moves])
+
+    def gradient_by_hand(at):
+        return differences(by_hand, at, 1e-5) @ (2 * weights * by_hand(at))
+
+    delta = pt.dvector("delta")
+    value = SecondOrder()(delta, *form)
+    gradient = pt.grad((weights * value**2).sum(), delta)
+    second = pt.grad(gradient @ [1.0, -2.0], delta)
+    in_python = pytensor.function([delta], [value, gradient, second], mode=ONCE)(at)
+    with compiling("a test"):
+        in_numba = pytensor.function([delta], [value, gradient], mode=quick_mode("NUMBA"))(at)
+    for found in (in_python, in_numba):
+        np.testing.assert_allclose(found[0], by_hand(at), rtol=1e-12)
+        np.testing.assert_allclose(found[1], gradient_by_hand(at), rtol=1e-6)
+    again = differences(gradient_by_hand, at, 1e-4) @ [1.0, -2.0]
+    np.testing.assert_allclose(in_python[2], again, rtol=1e-4)

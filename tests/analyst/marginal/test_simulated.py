@@ -99,3 +99,17 @@ def test_a_latent_covariance_is_left_to_the_expansion(latent, mechanism, preferr
         pmdp.Privatized("s", x.sum(axis=0), mechanism, observed=np.zeros(3))
     [block] = record_blocks(model, record_variables(model))
     assert Normal().preferred(model, block) is preferred
+
+
+@pytest.mark.parametrize(
+    ("n", "held", "columns", "preferred"),
+    [(5000, True, 3, False), (5000, False, 3, True), (5000, True, 2, True), (4000, True, 3, True)],
+)
+def test_many_held_parts_are_left_to_the_expansion(n, held, columns, preferred):
+    """Those of records of many dimensions; sums of a few thousand, or on a grid, are not."""
+    with pm.Model() as model:
+        x = pm.Normal("x", pm.Normal("mean", 0, 1, shape=columns), 1, shape=(n, columns))
+        parts = pmdp.clamp(x, -1, 1) if held else x
+        pmdp.Privatized("s", parts.sum(axis=0), pmdp.Gaussian(sigma=1), observed=np.zeros(columns))
+    [block] = record_blocks(model, record_variables(model))
+    assert Normal().preferred(model, block) is preferred

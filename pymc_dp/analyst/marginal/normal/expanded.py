@@ -15,6 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.marginal.normal.convolved import gaussian_variance
 from pymc_dp.analyst.marginal.normal.expansion import Expansion, SimulatedRecords, why_not_simulated
+from pymc_dp.analyst.marginal.normal.second_order import SecondOrder
 from pymc_dp.analyst.marginal.strategy import Integrated, MarginalRV, Replacement
 from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.records import RecordBlock
@@ -29,7 +30,7 @@ __all__ = ["Expanded", "ExpandedReleaseRV"]
 _ENOUGH = 0.1  # error of a sum's mean, in its standard deviations, that is not worth a word
 _AIM = 0.02  # the error that is aimed at
 _MOST = 200  # rounds of simulation
-_LEAST = 60_000  # simulated records, of which slopes are known to some hundredths
+_LEAST = 200_000  # simulated records, of which slopes are known to a hundredth or two
 _CENTRES = 6  # that are tried
 
 
@@ -116,9 +117,9 @@ class Expanded:
         what = Integrated(self.name, tuple(str(rv.name) for rv in block.records), n, how)
         values = [_unconstrained(model, name).ravel() for name in simulated.layout.shapes]
         delta = pt.concatenate(values) - found.centre
-        mean = n * found.at(delta)
+        mean: Any = SecondOrder()(delta, *found.form)
         covariance = n * found.covariance + np.diag(variance)
-        new = ExpandedReleaseRV.rv_op(mean, covariance, shape, what)
+        new = ExpandedReleaseRV.rv_op(n * mean, covariance, shape, what)
         return Replacement(block.records, {release.rv: new})
 
 

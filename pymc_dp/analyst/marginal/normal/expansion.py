@@ -35,6 +35,7 @@ from pytensor.tensor.type import TensorType
 
 from pymc_dp.analyst.marginal.normal.curvature import Bend, columns_of
 from pymc_dp.analyst.marginal.normal.densities import Density, log_density
+from pymc_dp.analyst.marginal.normal.second_order import second_order, second_order_slope
 from pymc_dp.analyst.records import RecordBlock, batch_ndim, length_of
 from pymc_dp.analyst.score.graph import constrained
 from pymc_dp.graph.additivity import direct_inputs
@@ -88,19 +89,18 @@ class Expansion(NamedTuple):
         """Form whose value is the distance from the centre, in those that it holds for, squared."""
         return self.slope.T @ np.linalg.pinv(self.covariance) @ self.slope / _REACH**2
 
-    def at(self, delta: Any) -> Any:
-        """Mean of what a record adds, away from the centre; numbers or graphs."""
-        bend = 0.5 * (self.curvature @ delta) @ delta
-        far = (self.nearness @ delta) @ delta
-        return self.mean + self.slope @ delta + bend * (1 + far**2) ** -0.5
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """What :func:`second_order` needs besides the distance from the centre."""
+        return self.mean, self.slope, self.curvature, self.nearness
+
+    def at(self, delta: Vector) -> Vector:
+        """Mean of what a record adds, away from the centre."""
+        return second_order(delta, *self.form)
 
     def slope_at(self, delta: Vector) -> Matrix:
         """Differentiate that mean."""
-        turned, nearness = self.curvature @ delta, self.nearness
-        far = nearness @ delta @ delta
-        held = (1 + far**2) ** -0.5
-        fall = -far * held**3 * 2 * (nearness @ delta)
-        return self.slope + turned * held + np.outer(0.5 * turned @ delta, fall)
+        return second_order_slope(delta, *self.form)
 
 
 def parameter_layout(model: pm.Model, records: Sequence[Variable]) -> VectorLayout:

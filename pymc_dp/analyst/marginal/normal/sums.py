@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph.traversal import applys_between
+from pytensor.scalar.basic import Clip, ScalarMinimum
 from pytensor.tensor.random.basic import MvNormalRV
 from pytensor.tensor.variable import TensorVariable
 
@@ -42,7 +44,7 @@ from pymc_dp.analyst.marginal.rebuild import rebuilt
 from pymc_dp.analyst.marginal.start import find_mode, start_of
 from pymc_dp.analyst.marginal.strategy import Integrated, Replacement
 from pymc_dp.analyst.privatized import concrete_shape
-from pymc_dp.analyst.records import RecordBlock
+from pymc_dp.analyst.records import RecordBlock, length_of
 from pymc_dp.analyst.release import PrivatizedRV, Release
 from pymc_dp.graph.additivity import NotAdditiveError, direct_inputs
 from pymc_dp.graph.support import small_support
@@ -56,6 +58,10 @@ __all__ = ["ORDERS", "Normal"]
 ORDERS = (8, 16, 32, 64)
 #: error of a total's mean that is small enough, in the total's standard deviations
 ENOUGH = 0.05
+#: records from which on an expansion is off by no more than points that stand for them
+_MANY = 5000
+#: numbers of a record of which there is a grid
+_GRID = 2
 
 
 class Normal:
@@ -82,16 +88,19 @@ class Normal:
         return None
 
     def preferred(self, model: pm.Model, block: RecordBlock) -> bool:
-        """Prefer it but where every one of thousands of points would have a covariance to factor.
+        """Prefer it but where every draw would ask thousands of points for what one place tells.
 
-        An expansion about the posterior's mode has one, where it applies.
+        An expansion about the posterior's mode has one covariance to factor, and where parts of
+        many records of many dimensions are held, as scores are, no parts to hold.
         """
         bent = any(
             isinstance(rv.owner.op, MvNormalRV)
             and direct_inputs([rv.owner.op.dist_params(rv.owner)[1]], model.basic_RVs)
             for rv in block.records
         )
-        return not bent or Expanded().refusal(model, block) is not None
+        narrow = length_of(block.records[0]) >= _MANY
+        wide = bent or (narrow and _is_held_in_many_dimensions(block))
+        return not wide or Expanded().refusal(model, block) is not None
 
     def integrate(self, model: pm.Model, block: RecordBlock) -> Replacement:
         """Build the releases' own law, with as many nodes as its mean needs at the posterior."""
@@ -128,6 +137,15 @@ class Normal:
         chain.finish(contributions, 2 * order, constants)
         before = {} if size is None else size.releases
         return Replacement(block.records, before | chain.releases, chain.latents)
+
+
+def _is_held_in_many_dimensions(block: RecordBlock) -> bool:
+    drawn = [rv for rv in block.records if small_support(rv) is None]
+    numbers = sum(int(np.prod(rv.type.shape[1:])) for rv in drawn)
+    return numbers > _GRID and any(
+        isinstance(getattr(node.op, "scalar_op", None), Clip | ScalarMinimum)
+        for node in applys_between(block.records, block.contributions)
+    )
 
 
 def _quadrature_error(model: pm.Model, found: Replacement) -> float:
