@@ -70,6 +70,7 @@ from pymc_dp.compat.chains import (
     sample_external,
     trace_values,
 )
+from pymc_dp.compat.lazy import import_arviz
 from pymc_dp.compat.machine_code import HIDDEN, Kernel, machine_code_once, plain_slice_errors
 from pymc_dp.compat.operations import operations_once
 
@@ -101,6 +102,7 @@ __all__ = [
     "fill_trace",
     "flatten_steps",
     "icdf_rules",
+    "import_arviz",
     "inline_ofg_node",
     "instantiate_steppers",
     "iterate_chain",
