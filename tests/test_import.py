@@ -53,7 +53,9 @@ import sys
 sys.path.insert(0, {str(tmp_path)!r})
 from pymc_dp.compat import import_arviz
 import_arviz()
-import arviz_base.io_numpyro
-print('numpyro' in sys.modules, hasattr(arviz_base, 'from_numpyro'))
+import arviz_base, inspect
+inspect.stack()
+print({{'jax', 'numpyro'}} & set(sys.modules), hasattr(arviz_base, 'from_numpyro'))
+import jax
 """
-    assert run(code) == ["False", "True"]
+    assert run(code) == ["set()", "True", "used"]

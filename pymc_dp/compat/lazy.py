@@ -1,6 +1,7 @@
 """ArviZ imported without JAX."""
 
 import sys
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -8,21 +9,25 @@ __all__ = ["import_arviz"]
 
 
 def import_arviz() -> None:
-    """Import ArviZ and leave JAX alone, which takes half a second and 130 megabytes.
+    """Import ArviZ and leave JAX alone, which takes half a second and 110 to 130 megabytes.
 
-    ArviZ has JAX and NumPyro imported when they are used. Where NumPyro is missing, lazy_loader
-    notes down where it was asked for, by `inspect.stack`, which asks every module for its file; JAX
-    takes that for use. Here it is noted down before JAX is asked for.
+    ArviZ has JAX imported as soon as it is used, and that is when anyone looks: `inspect.stack`,
+    by which it is noted down where NumPyro was missing, asks every module for its file, and SciPy
+    asks JAX for its arrays. What ArviZ does with JAX needs NumPyro, too. Where that is missing
+    ArviZ is told so of both.
     """
-    if "arviz_base" in sys.modules or "numpyro" in sys.modules:
+    names = ("jax", "numpyro")
+    if "arviz_base" in sys.modules or any(name in sys.modules for name in names):
         return
-    installed = [find_spec(name) is not None for name in ("lazy_loader", "jax", "numpyro")]
+    installed = [find_spec(name) is not None for name in ("lazy_loader", *names)]
     if installed != [True, True, False]:
         return
-    noted = import_module("lazy_loader").load("numpyro")
-    noted.__file__ = None  # for others who look at the stack
-    sys.modules["numpyro"] = noted
+    missing = import_module("lazy_loader").load("numpyro")
+    missing.__file__ = None  # for whoever looks at the stack
+    sys.modules |= dict.fromkeys(names, missing)
     try:
-        import_module("arviz_base")
+        with suppress(ImportError):  # which ArviZ's next import tells
+            import_module("arviz_base")
     finally:
-        del sys.modules["numpyro"]
+        for name in names:
+            del sys.modules[name]
