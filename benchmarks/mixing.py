@@ -166,14 +166,15 @@ def row(n, noise, statistic):
         worst[sampler] = min(parameters.values())
     result |= worst
     ours = [sampler for sampler in ("RecordGibbs", "marginalize") if sampler in runs]
+    nutpie = [runs[peer][0] for peer in PEERS if peer.startswith("nutpie") and peer in runs]
     for sampler in ours:
         result[f"R-hat, {sampler}"] = rhats[sampler]
+        told = {}
         if exact is not None:
-            found = agreement(runs[sampler][0], exact)
-        elif "nutpie non-centred" in runs:
-            reference = runs["nutpie non-centred"][0]
-            found = {"from nutpie, in errors": apart(runs[sampler][0], reference, names)}
-        result |= {f"{what}, {sampler}": value for what, value in found.items()}
+            told = agreement(runs[sampler][0], exact)
+        elif nutpie:
+            told = {"from nutpie, in errors": apart(runs[sampler][0], nutpie[-1], names)}
+        result |= {f"{what}, {sampler}": value for what, value in told.items()}
     with_records = [worst[peer] for peer in PEERS if peer in worst]
     if with_records:
         result["RecordGibbs, times the best with records"] = worst["RecordGibbs"] / max(
