@@ -1,9 +1,10 @@
 """The picture of `mixing`: one panel a statistic, one colour a number of records."""
 
 SAMPLERS = {
-    "marginalize": {"marker": "o", "linestyle": "-"},
-    "RecordGibbs": {"marker": "s", "linestyle": "--"},
-    "best peer with records": {"marker": "x", "linestyle": ":"},
+    "marginalize": {"marker": "o", "linestyle": "-", "markersize": 5},
+    "by hand": {"marker": "+", "linestyle": "", "markeredgewidth": 1.5, "markersize": 9},
+    "RecordGibbs": {"marker": "s", "linestyle": "--", "markersize": 4},
+    "best peer with records": {"marker": "x", "linestyle": ":", "markersize": 6},
 }
 
 
@@ -21,7 +22,7 @@ def plot(rows, statistics, peers, folder):
                 best = [(r["noise"], rate_of(r, sampler, peers)) for r in cells]
                 found = [point for point in best if point[1] is not None]
                 if found:
-                    axis.plot(*zip(*found, strict=True), color=f"C{i}", markersize=5, **style)
+                    axis.plot(*zip(*found, strict=True), color=f"C{i}", **style)
         axis.set(xscale="log", yscale="log", title=statistic)
         axis.grid(which="major", alpha=0.25)
     for axis in axes[-1]:
@@ -29,14 +30,15 @@ def plot(rows, statistics, peers, folder):
     for axis in axes[:, 0]:
         axis.set_ylabel("effective draws per CPU second")
     lines = [
-        plt.Line2D([], [], color="0.3", markersize=5, label=sampler, **style)
+        plt.Line2D([], [], color="0.3", label=sampler, **style)
         for sampler, style in SAMPLERS.items()
     ]
     colours = [
         plt.Line2D([], [], color=f"C{i}", linewidth=4, label=f"n = {n:,}".replace(",", " "))
         for i, n in enumerate(sizes)
     ]
-    figure.legend(handles=[*lines, *colours], loc="outside lower center", ncols=4, frameon=False)
+    rows_of_two = [handle for pair in zip(lines, colours, strict=True) for handle in pair]
+    figure.legend(handles=rows_of_two, loc="outside lower center", ncols=4, frameon=False)
     figure.savefig(folder / "mixing.png", dpi=120)
 
 
