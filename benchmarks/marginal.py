@@ -18,6 +18,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 import pymc_dp as pmdp
+from benchmarks._by_hand import normal_moments, one_sum, two_sums
 from benchmarks._peers import apart, by_step, columns, error, kept, rates
 from pymc_dp.analyst.marginal.sampling import find_mode, scattered_start
 
@@ -45,57 +46,17 @@ def records(n, statistic):
     return model
 
 
-def clamped_moments(mu, sd):
-    """Raw moments 1 to 4 of a clamped normal, as a user would write them."""
-    a, b = (LOW - mu) / sd, (HIGH - mu) / sd
-    phi = [pt.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) for z in (a, b)]
-    below, above = 0.5 * pt.erfc(-a / np.sqrt(2)), 0.5 * pt.erfc(b / np.sqrt(2))
-    inner = [1 - below - above, phi[0] - phi[1]]
-    for k in (2, 3, 4):
-        inner.append((k - 1) * inner[k - 2] + a ** (k - 1) * phi[0] - b ** (k - 1) * phi[1])
-    m, s, i = mu, sd, inner
-    powers = [
-        m * i[0] + s * i[1],
-        m**2 * i[0] + 2 * m * s * i[1] + s**2 * i[2],
-        m**3 * i[0] + 3 * m**2 * s * i[1] + 3 * m * s**2 * i[2] + s**3 * i[3],
-        m**4 * i[0]
-        + 4 * m**3 * s * i[1]
-        + 6 * m**2 * s**2 * i[2]
-        + 4 * m * s**3 * i[3]
-        + s**4 * i[4],
-    ]
-    return [p + LOW ** (k + 1) * below + HIGH ** (k + 1) * above for k, p in enumerate(powers)]
-
-
-def normal_plus_laplace(x, mean, variance, scale):
-    s = pt.sqrt(variance)
-    z, ratio = pt.abs(x - mean) / s, s / scale
-    u = (ratio - z) / np.sqrt(2)
-    near = pt.log(pt.erfcx(pt.maximum(u, 0))) - 0.5 * z**2
-    far = 0.5 * ratio**2 - z * ratio + pt.log(pt.erfc(pt.minimum(u, 0)))
-    other = pt.log(pt.erfcx((ratio + z) / np.sqrt(2))) - 0.5 * z**2
-    return pt.logaddexp(pt.switch(u > 0, near, far), other) - np.log(4 * scale)
-
-
 def by_hand(n, statistic):
-    """The normal law of the sums in plain PyMC; Laplace noise on two of them as a scale mixture."""
+    """The same with its records integrated out in plain PyMC."""
     noise = np.sqrt(n) / 3
     with pm.Model() as model:
         mu = pm.Normal("mu", 0, 3)
         sd = pm.HalfNormal("sd", 2) if statistic == "sum and squares" else 1.0
-        m1, m2, m3, m4 = clamped_moments(mu, sd)
+        moments = normal_moments(mu, sd, LOW, HIGH)
         if statistic == "sum":
-            pm.Potential("s", normal_plus_laplace(1.0 * n, n * m1, n * (m2 - m1**2), noise))
+            one_sum(1.0 * n, n, noise, moments[:2])
         else:
-            w = pm.Exponential("w", 0.5, shape=2)
-            mean = n * pt.stack([m1, m2])
-            c11, c12, c22 = m2 - m1**2, m3 - m1 * m2, m4 - m2**2
-            d1, d2 = n * c11 + noise**2 * w[0], n * c22 + 25 * noise**2 * w[1]
-            c = n * c12
-            e = np.array([1.0 * n, 2.0 * n]) - mean
-            det = d1 * d2 - c**2
-            square = (d2 * e[0] ** 2 - 2 * c * e[0] * e[1] + d1 * e[1] ** 2) / det
-            pm.Potential("s", -0.5 * (square + pt.log(det)))
+            two_sums([1.0 * n, 2.0 * n], n, (noise, 5 * noise), moments)
     return model
 
 
