@@ -25,7 +25,6 @@ from pymc_dp.analyst.marginal.strategy import integrated_out
 from pymc_dp.analyst.record_gibbs.step import RecordGibbs
 from pymc_dp.analyst.records import record_variables
 from pymc_dp.analyst.regression.normal_x.holder_model import is_statistic
-from pymc_dp.compat import import_arviz
 from pymc_dp.curator.curated import is_curated
 from pymc_dp.curator.redaction import sample_redacted
 from pymc_dp.curator.steps.base import CuratorStep, flat_steps
@@ -95,7 +94,6 @@ def sample(draws: int = 1000, *, executor: Any = None, **kwargs: Any) -> Any:
     ['p']
     """
     model = pm.modelcontext(kwargs.pop("model", None))
-    import_arviz()
     steps = flat_steps(kwargs.get("step"))
     if executor is not None:
         _check_can_be_sent(steps, model, kwargs)

@@ -44,18 +44,3 @@ def test_every_public_name_is_there():
             else vars(import_module(home))[name]
         )
     assert not hasattr(pmdp, "no_such_name")
-
-
-def test_arviz_is_imported_without_jax(tmp_path):
-    (tmp_path / "jax.py").write_text("print('used')")
-    code = f"""
-import sys
-sys.path.insert(0, {str(tmp_path)!r})
-from pymc_dp.compat import import_arviz
-import_arviz()
-import arviz_base, inspect
-inspect.stack()
-print({{'jax', 'numpyro'}} & set(sys.modules), hasattr(arviz_base, 'from_numpyro'))
-import jax
-"""
-    assert run(code) == ["set()", "True", "used"]
