@@ -202,12 +202,16 @@ def _estimated_error(model: pm.Model, result: Any) -> NormalError | None:
     if any(name not in posterior for name in names):
         return None
     flat = posterior[names].stack(sample=("chain", "draw"))
-    chosen = np.linspace(0, flat.sizes["sample"] - 1, min(_JUDGED, flat.sizes["sample"])).astype(
-        int
-    )
+    size = flat.sizes["sample"]
+    number = min(_JUDGED, size)
+    judged = [n for n in names if n not in {str(rv.name) for rv in auxiliary_variables(model)}]
+    order = np.arange(size)
+    if len(judged) == 1 and flat[judged[0]].ndim == 1:
+        # at quantiles of the one parameter: a few draws far out would decide otherwise
+        order = np.argsort(flat[judged[0]].values)
+    chosen = order[((np.arange(number) + 0.5) * size / number).astype(int)]
     columns = {name: np.moveaxis(flat[name].values, -1, 0)[chosen] for name in names}
     points = [{name: values[i] for name, values in columns.items()} for i in range(len(chosen))]
-    judged = [n for n in names if n not in {str(rv.name) for rv in auxiliary_variables(model)}]
     return normal_error(model, points, judged, natural=True)
 
 
