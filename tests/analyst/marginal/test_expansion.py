@@ -7,6 +7,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as pmdp
+from pymc_dp.analyst.marginal.normal.densities import _ROWWISE
 from pymc_dp.analyst.marginal.normal.expansion import SimulatedRecords
 from pymc_dp.analyst.marginal.normal.second_order import SecondOrder
 from pymc_dp.analyst.records import record_blocks
@@ -95,3 +96,11 @@ def test_a_second_order_mean_and_its_derivatives():
         np.testing.assert_allclose(found[1], gradient_by_hand(at), rtol=1e-6)
     again = differences(gradient_by_hand, at, 1e-4) @ [1.0, -2.0]
     np.testing.assert_allclose(in_python[2], again, rtol=1e-4)
+
+
+def test_softplus_of_rows_is_numpys():
+    x = pt.dvector("x")
+    function = pytensor.function([x], pt.softplus(x), mode=_ROWWISE)
+    assert not any("Softplus" in str(node.op) for node in function.maker.fgraph.apply_nodes)
+    at = np.array([-800.0, -37.5, -20.0, -1.0, 0.0, 1e-9, 3.0, 17.0, 40.0, 800.0, np.inf])
+    np.testing.assert_allclose(function(at), np.logaddexp(0, at), rtol=1e-14)
