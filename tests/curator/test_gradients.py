@@ -77,6 +77,7 @@ def differences(likelihood, theta, basis, width=1e-5):
     )
 
 
+@pytest.mark.wide_except("regression", "several_observed", "custom", "poisson")
 @pytest.mark.parametrize(
     "build",
     [*ALL[:-2], *(pytest.param(build, marks=pytest.mark.calibrate) for build in ALL[-2:])],
@@ -105,6 +106,7 @@ def groups():
     pm.Normal("y", pm.Normal("a", shape=4)[GROUP], 1, observed=Y)
 
 
+@pytest.mark.wide_except("poisson")
 @pytest.mark.parametrize("build", [poisson, with_intercept, groups])
 def test_blocks_of_records_add_up(build):
     with pm.Model() as model:
@@ -139,6 +141,7 @@ def wave():
     pm.CustomDist("y", a, b, logp=logp, signature="(),()->()", observed=np.tile(Y, 60))
 
 
+@pytest.mark.wide_except("mean_and_scale")
 @pytest.mark.parametrize("build", [mean_and_scale, wave])
 def test_the_joined_function_gives_what_blocks_of_arrays_give(build):
     with pm.Model() as model:

@@ -197,6 +197,7 @@ def test_two_tables_in_one_release_by_two_steps():
     assert_same_distribution(idata.posterior["mu"].values, lambda m: exact.cdf(0, m))
 
 
+@pytest.mark.wide_except("truncated", "dirichlet")
 @pytest.mark.parametrize(
     "build",
     [

@@ -280,6 +280,7 @@ OTHER = {
 }
 
 
+@pytest.mark.wide_except("noisy gradients")
 @pytest.mark.parametrize("gradients", OTHER)
 def test_logistic_regression(gradients):
     model, functions = logistic()
@@ -288,6 +289,7 @@ def test_logistic_regression(gradients):
     assert worst_against(found, functions) > LEVEL
 
 
+@pytest.mark.wide_except("noisy gradients")
 @pytest.mark.parametrize("gradients", OTHER)
 def test_a_scale(gradients):
     model, functions = scale()
@@ -302,6 +304,7 @@ def simplex_functions(found):
     return shares, [stats.beta(a, alpha.sum() - a).cdf for a in alpha]
 
 
+@pytest.mark.wide_except("heavy clipping")
 @pytest.mark.parametrize("gradients", OTHER)
 def test_a_simplex(gradients):
     kwargs = HMC | {"clip_grad": 2.0, "clip_logp": 4.0, "step_size": 0.25}
