@@ -6,6 +6,7 @@ written for these two problems alone.
 """
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from examples.naive_bayes import build as naive_bayes

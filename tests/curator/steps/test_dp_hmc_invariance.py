@@ -83,6 +83,7 @@ CASES = {
 }
 
 
+@pytest.mark.wide_except("noisy ratios", "heavy clipping", "dense mass")
 @pytest.mark.parametrize("case", CASES)
 def test_the_posterior_is_kept(case):
     problem, kwargs, iterations, thin = CASES[case]
@@ -91,6 +92,7 @@ def test_the_posterior_is_kept(case):
     assert problem.worst_p_value(found) > LEVEL
 
 
+@pytest.mark.wide
 def test_lengths_told_by_public_records_keep_it_too():
     problem, other = Problem(), Problem(n=30, seed=1)
     kwargs = HMC | {"public": other.model, "noise_multiplier": 0.2, "clip_logp": 8.0}
