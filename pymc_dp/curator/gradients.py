@@ -33,6 +33,7 @@ from pymc_dp.curator.gradient_kernels import (
 from pymc_dp.curator.likelihood import SHAPE_ERRORS, RecordLikelihood
 from pymc_dp.curator.predictors import split_gradient
 from pymc_dp.curator.value_gradient import make_value_total
+from pymc_dp.graph.quick_mode import quick_mode
 from pymc_dp.numerics.compiled import graph_key, joined_key
 from pymc_dp.types import Matrix, Variable, Vector
 
@@ -91,7 +92,9 @@ class RecordGradients:
         refuse_steps(logp, theta)
         directions = pt.dmatrix("directions")
         # numba's functions can be joined with kernels
-        options = {"on_unused_input": "ignore"} | (compile_kwargs or {}) | {"mode": "NUMBA"}
+        options = (
+            {"on_unused_input": "ignore"} | (compile_kwargs or {}) | {"mode": quick_mode("NUMBA")}
+        )
 
         def compiled(inputs: Sequence[Variable], outputs: Any) -> Any:
             function = pytensor.function(inputs, outputs, **options)

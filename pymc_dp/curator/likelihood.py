@@ -35,6 +35,7 @@ from pymc_dp.curator.independence import (
 )
 from pymc_dp.curator.indices import IndexCheck, clamped
 from pymc_dp.graph.inner_graphs import refuse_hidden_records
+from pymc_dp.graph.quick_mode import quick_mode
 from pymc_dp.graph.rewrites import rebuilt, same_graph, without_checks, written_out
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Variable, Vector
@@ -130,9 +131,8 @@ class RecordLikelihood:
 
     def _compiled(self) -> Any:
         theta, rows, flat = self.graph
-        logp = pytensor.function(
-            [theta, *rows], flat, on_unused_input="ignore", **self.compile_kwargs
-        )
+        options = {**self.compile_kwargs, "mode": quick_mode(self.compile_kwargs.get("mode"))}
+        logp = pytensor.function([theta, *rows], flat, on_unused_input="ignore", **options)
         logp.trust_input = True
         return logp
 

@@ -24,6 +24,7 @@ from pymc_dp.curator.independence import (
 from pymc_dp.curator.indices import IndexCheck, clamped
 from pymc_dp.curator.likelihood import SHAPE_ERRORS
 from pymc_dp.curator.model import RecordModel
+from pymc_dp.graph.quick_mode import quick_mode
 from pymc_dp.graph.rewrites import rebuilt, same_graph
 from pymc_dp.graph.vector import VectorLayout
 from pymc_dp.types import Matrix, Neighbours, Variable, Vector
@@ -91,7 +92,9 @@ class RecordTotal:
         if like is not None and same_graph(*self._graph, *like._graph):
             self._parts: Any = like._parts
         else:
-            self._parts = pytensor.function(*self._graph, mode="NUMBA", on_unused_input="ignore")
+            self._parts = pytensor.function(
+                *self._graph, mode=quick_mode("NUMBA"), on_unused_input="ignore"
+            )
             self._parts.trust_input = True
         self._n_records, self._names = records.likelihood.n_records, names
 
