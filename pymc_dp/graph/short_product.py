@@ -2,8 +2,8 @@
 
 PyTensor's product calls BLAS, and prepares for every order in memory that its operands may have:
 nine seconds of compiling for each kind of operands, where a model of records multiplies n rows by a
-few coefficients. A loop does that as fast, and is compiled in a tenth of a second. So it is where the
-number of rows is not known, as in likelihoods of confidential records.
+few coefficients. A loop does that as fast, and is compiled in a tenth of a second; the number of
+rows need not be known, as in likelihoods of confidential records.
 """
 
 from __future__ import annotations

@@ -170,6 +170,7 @@ def test_bad_records_count_as_zero_and_raise_nothing():
     assert gradients.total(np.zeros(1), 4.0) == round(GRADIENT_LEVELS / 4)
 
 
+@pytest.mark.wide
 def test_more_coordinates_than_are_written_out():
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("m", shape=70).sum(), pm.HalfNormal("s"), observed=Y)
