@@ -341,6 +341,7 @@ class TestConjugacy:
             coef = pm.Normal("coef", 0, scale, shape=2, transform=transform, initval=[0, 1])
         assert normal_inverse_gamma(model, coef, sigma2) is None
 
+    @pytest.mark.wide_except("observed")
     @pytest.mark.parametrize("use", ["observed", "child", "potential"])
     def test_a_parameter_that_something_else_uses_is_left_to_nuts(self, use):
         """Its conditional given the statistics is another one."""
