@@ -13,10 +13,11 @@ INTEROP_VENV := .venv-interop
 INTEROP_READY := $(INTEROP_VENV)/.installed
 SPHINX := $(DOCS_VENV)/bin/python -m sphinx -W --keep-going -d docs/_build/doctrees
 
-.PHONY: docs docs-links demo test test-oracles test-pages test-interop coverage lint types calibrate mutate package bench clean help
+.PHONY: docs docs-links demo test test-wide test-oracles test-pages test-interop coverage lint types calibrate mutate package bench clean help
 help:
 	@echo "make demo       set up and run examples/quickstart.py"
-	@echo "make test       set up and run the tests (a quarter of an hour on two cores, most of it compiling)"
+	@echo "make test       set up and run the tests: all logic, every promise of privacy, each sampler once against an exact posterior"
+	@echo "make test-wide  more families, sizes and shapes of what these have one of (a quarter of an hour on two cores)"
 	@echo "make test-oracles  tests of what the tests compare with: exact answers, statistical assertions, breaks they must notice"
 	@echo "make test-pages  the Python of README and docs, as written, with short chains"
 	@echo "make test-interop  readers against thousands of releases of OpenDP, diffprivlib, SmartNoise and Tumult (needs Java)"
@@ -37,7 +38,10 @@ demo: $(READY)
 	$(BIN)/python examples/quickstart.py
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not calibrate and not oracles and not pages and not interop"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not wide and not calibrate and not oracles and not pages and not interop"
+
+test-wide: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "wide and not calibrate" tests
 
 test-oracles: $(READY)
 	$(BIN)/python -m pytest -n 2 -m oracles tests

@@ -18,6 +18,21 @@ def forget_models():
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(collector, name, obj):
+    """Mark what ``wide_except`` does not name; a name that no case has is a mistake."""
+    found = yield
+    cases = found if isinstance(found, list) else []
+    for marker in cases[0].iter_markers("wide_except") if cases else ():
+        names = {case.callspec.id for case in cases}
+        if strangers := set(marker.args) - names:
+            raise ValueError(f"{name} has no cases {strangers}, but {sorted(names)}")
+        for case in cases:
+            if case.callspec.id not in marker.args:
+                case.add_marker(pytest.mark.wide)
+    return found
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """Keep what a test has judged with the test: its report travels from worker to controller."""
     checks.made.clear()

@@ -7,11 +7,16 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
+from mutate import chosen  # noqa: E402
 from mutations import MUTATIONS  # noqa: E402
 
 
 def test_there_are_enough_and_names_differ():
     assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS) >= 30
+
+
+def test_they_are_looked_for_in_what_make_test_runs():
+    assert {"not wide", "not calibrate", "not oracles"} <= set(chosen().split(" and "))
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)

@@ -14,6 +14,7 @@ from pymc_dp.compat import jit_function
 from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.likelihood import RecordLikelihood, records_of
 from pymc_dp.curator.ratios import RecordRatios
+from pymc_dp.graph.quick_mode import quick_mode
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Matrix, Variable, Vector
 
@@ -98,7 +99,8 @@ class RecordModel:
     def log_prior(self) -> Callable[[Vector], float]:
         """Log-density of the public part: priors with their Jacobians, and potentials."""
         theta, log_prior = self.prior_graph
-        function = pm.compile([theta], log_prior, **self._compile_kwargs)
+        options = {**self._compile_kwargs, "mode": quick_mode(self._compile_kwargs.get("mode"))}
+        function = pm.compile([theta], log_prior, **options)
         function.trust_input = True
         return function
 
@@ -152,6 +154,7 @@ class RecordModel:
         """Compile what is made of the public part's gradient, and of other inputs."""
         theta, log_prior = self.prior_graph
         options = {"on_unused_input": "ignore"} | self._compile_kwargs | (options or {})
+        options["mode"] = quick_mode(options.get("mode"))
         try:
             gradient = use(pt.grad(log_prior, theta, disconnected_inputs="ignore"))
             function = pm.compile([theta, *others], gradient, **options)

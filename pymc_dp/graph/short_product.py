@@ -2,7 +2,8 @@
 
 PyTensor's product calls BLAS, and prepares for every order in memory that its operands may have:
 nine seconds of compiling for each kind of operands, where a model of records multiplies n rows by a
-few coefficients. A loop does that as fast, and is compiled in a tenth of a second.
+few coefficients. A loop does that as fast, and is compiled in a tenth of a second; the number of
+rows need not be known, as in likelihoods of confidential records.
 """
 
 from __future__ import annotations
@@ -70,11 +71,13 @@ _short_product = ShortProduct()
 @node_rewriter([Dot])
 def _short_products(fgraph: Any, node: Apply) -> list[Any] | None:
     a, b = node.inputs
-    sides = (a.type.shape[0], a.type.shape[1] or b.type.shape[0], b.type.shape[1])
     if not a.type.dtype == b.type.dtype == "float64":
         return None
-    one, other, _ = sorted(MOST + 1 if side is None else int(side) for side in sides)
-    return [_short_product(a, b)] if one * other <= MOST else None
+    rows, inner, columns = a.type.shape[0], a.type.shape[1] or b.type.shape[0], b.type.shape[1]
+    # one row a record, of which the number is unknown: BLAS is faster where records are summed over
+    known = sorted(int(side) for side in (rows, inner, columns) if side is not None)
+    is_short = inner is not None and len(known) > 1 and known[0] * known[1] <= MOST
+    return [_short_product(a, b)] if is_short else None
 
 
 _REWRITE = out2in(_short_products, name="short_products")

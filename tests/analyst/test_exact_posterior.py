@@ -15,6 +15,7 @@ from tests.checks import assert_mean_and_sd, assert_same_distribution
 from tests.sampling import draw, values
 
 
+@pytest.mark.wide_except("100-71.0-10.0-ends2")
 @pytest.mark.parametrize(
     ("n", "released", "scale", "ends"),
     [
@@ -40,6 +41,7 @@ def test_clamped_normal_mean(n, released, scale, ends):
     assert_same_distribution(values(draw(model), "mu"), exact.cdf)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("n", "released", "mean", "sd"),
     [
@@ -73,6 +75,7 @@ def test_exponential_records_with_gaussian_noise():
     assert_same_distribution(values(draw(model), "rate"), exact.cdf)
 
 
+@pytest.mark.wide
 def test_poisson_records():
     n, upper, released, scale = 50, 6, 112.3, 6.0
     with pm.Model() as model:
@@ -118,6 +121,7 @@ def test_bernoulli_records_released_twice():
     assert_same_distribution(values(draw(model), "p"), exact.cdf)
 
 
+@pytest.mark.wide
 def test_categorical_histogram_with_a_scale_for_every_cell():
     n, released, scale = 8, [3.6, 0.2, 5.5], np.array([0.5, 1.0, 2.0])
     with pm.Model() as model:
@@ -133,6 +137,7 @@ def test_categorical_histogram_with_a_scale_for_every_cell():
         assert_same_distribution(values(posterior, "p")[..., k], lambda q, k=k: exact.cdf(k, q))
 
 
+@pytest.mark.wide
 def test_features_given_a_class():
     # two record variables in one block, one the parent of the other, with a matrix release
     n, released = 4, np.array([[1.5, 0.2, -0.3], [0.1, 2.2, 1.1]])
@@ -163,6 +168,7 @@ def test_features_given_a_class():
             )
 
 
+@pytest.mark.wide_except("laplace-2")
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_sum_and_sum_of_squares_of_few_records(n, kind):
@@ -181,6 +187,7 @@ def test_sum_and_sum_of_squares_of_few_records(n, kind):
     assert_same_distribution(values(draw(model), "mu"), exact.cdf)
 
 
+@pytest.mark.wide
 def test_unknown_mean_and_scale():
     n, released, sigma = 10, 6.0, 2.0
     with pm.Model() as model:
@@ -206,6 +213,7 @@ def test_unknown_mean_and_scale():
     assert_same_distribution(values(posterior, "sd"), exact.second.cdf)
 
 
+@pytest.mark.wide
 def test_weighted_sums_with_public_covariates():
     # Z'x with fixed Z: closed form
     n, record_sd, sigma = 15, 1.0, np.array([2.0, 3.0])
@@ -220,6 +228,7 @@ def test_weighted_sums_with_public_covariates():
     assert_same_distribution(values(draw(model), "mu"), lambda m: exact.cdf(0, m))
 
 
+@pytest.mark.wide
 def test_hierarchy_of_groups():
     # group indices are public, group means have a common parent, one sum a group is released
     sizes, released, sigma = np.array([4, 8, 6]), np.array([6.0, -3.0, 8.0]), 2.0
@@ -285,6 +294,7 @@ def test_other_terms_of_a_record_enter_the_ratio():
     assert_same_distribution(values(posterior, "x")[..., 1], lambda m: exact.cdf(2, m))
 
 
+@pytest.mark.wide
 def test_a_latent_child_whose_transform_depends_on_the_record():
     # integrating the child out leaves the model without it; its value moves on an interval that
     # the record sets, so that the Jacobian belongs to the ratio

@@ -37,6 +37,7 @@ def test_exact_number_and_noisy_sum_against_enumeration():
     assert_same_distribution(values(found, "b"), exact.cdf)
 
 
+@pytest.mark.wide
 def test_groups_of_categories_and_a_child_variable():
     # two of four categories are counted together; a measurement depends on the category
     with pm.Model() as model:

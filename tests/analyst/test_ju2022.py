@@ -6,6 +6,7 @@ written for these two problems alone.
 """
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from examples.naive_bayes import build as naive_bayes
@@ -92,6 +93,7 @@ def assert_quantiles(draws, quantiles, effective, false_alarm=1e-5):
     assert np.abs(off).max() < stats.norm.isf(false_alarm / 2 / LEVELS.size), off
 
 
+@pytest.mark.wide
 def test_naive_bayes():
     # false-alarm rate 1e-5 for each of five shares
     posterior = draw(naive_bayes(CELLS, epsilon=1), draws=6000, tune=500)
@@ -99,6 +101,7 @@ def test_naive_bayes():
         assert_quantiles(posterior["p"].values[..., i], quantiles, effective)
 
 
+@pytest.mark.wide
 def test_regression():
     # false-alarm rate 1e-5 for each of three coefficients
     posterior = draw(regression(SUMS, epsilon=10, mean=MEAN), draws=8000)

@@ -133,6 +133,14 @@ def mixture_cdf(likelihood):
     return lambda p: stats.beta.cdf(np.asarray(p)[..., None], 1 + ONES, 1 + N - ONES) @ weight
 
 
+@pytest.mark.wide_except(
+    "staircase",
+    "bounded Laplace",
+    "discrete Gaussian",
+    "Laplace clamped",
+    "custom",
+    "continuous exponential mechanism",
+)
 @pytest.mark.parametrize("name", SUMS)
 def test_release_of_a_sum(name):
     mechanism, observed, likelihood = SUMS[name]
@@ -149,6 +157,7 @@ def test_choice_by_votes():
     assert_same_distribution(values(found, "p"), mixture_cdf(likelihood))
 
 
+@pytest.mark.wide
 def test_private_median_of_categories():
     candidates = np.array([0.0, 0.5, 1.0, 2.0])
     median = pmdp.KNormGradient(
@@ -207,6 +216,7 @@ def test_noise_on_every_record_and_on_their_sum():
     )
 
 
+@pytest.mark.wide
 def test_objective_perturbation_of_a_logistic_coefficient():
     # the released r solves gradient(y, r) + ridge r + b = 0: density of b times the Hessian
     z, released, ridge, scale = np.linspace(-2, 1.5, 6), 0.8, 1.0, 0.6

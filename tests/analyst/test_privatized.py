@@ -67,6 +67,7 @@ def test_posterior_predictive_and_set_data():
         assert model.compile_logp(mode=ONCE)(model.initial_point()) < before
 
 
+@pytest.mark.wide
 def test_nuts_over_all_latents_agrees():
     # false-alarm rate 1e-5
     n, released, sigma = 5, 3.0, 2.0

@@ -61,6 +61,7 @@ def test_sums_over_n_are_integrals():
     np.testing.assert_allclose(moments(places, p.sum(axis=0)), moments(mu, p_mu), rtol=0.005)
 
 
+@pytest.mark.wide_except("True")
 @pytest.mark.parametrize("marginal", [False, True])
 def test_posterior_of_the_number(marginal):
     """False-alarm rate 1e-5 each."""

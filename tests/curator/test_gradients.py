@@ -77,6 +77,7 @@ def differences(likelihood, theta, basis, width=1e-5):
     )
 
 
+@pytest.mark.wide_except("regression", "several_observed", "custom", "poisson")
 @pytest.mark.parametrize(
     "build",
     [*ALL[:-2], *(pytest.param(build, marks=pytest.mark.calibrate) for build in ALL[-2:])],
@@ -105,6 +106,7 @@ def groups():
     pm.Normal("y", pm.Normal("a", shape=4)[GROUP], 1, observed=Y)
 
 
+@pytest.mark.wide_except("poisson")
 @pytest.mark.parametrize("build", [poisson, with_intercept, groups])
 def test_blocks_of_records_add_up(build):
     with pm.Model() as model:
@@ -139,6 +141,7 @@ def wave():
     pm.CustomDist("y", a, b, logp=logp, signature="(),()->()", observed=np.tile(Y, 60))
 
 
+@pytest.mark.wide_except("mean_and_scale")
 @pytest.mark.parametrize("build", [mean_and_scale, wave])
 def test_the_joined_function_gives_what_blocks_of_arrays_give(build):
     with pm.Model() as model:
@@ -167,6 +170,7 @@ def test_bad_records_count_as_zero_and_raise_nothing():
     assert gradients.total(np.zeros(1), 4.0) == round(GRADIENT_LEVELS / 4)
 
 
+@pytest.mark.wide
 def test_more_coordinates_than_are_written_out():
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("m", shape=70).sum(), pm.HalfNormal("s"), observed=Y)

@@ -580,6 +580,7 @@ def placed(use):
 @pytest.mark.parametrize("use", [*PLACES.values(), *NO_PLACES.values()], ids=[*PLACES, *NO_PLACES])
 def test_a_place_in_the_order_is_no_record_of_its_own(use):
     made = {"epsilon": 1, "delta": 1e-6, "clip_logp": 3, "step_size": 0.1, "model": placed(use)}
+    made["compile_kwargs"] = {"mode": ONCE}  # refused or not, by the graph
     assert pmdp.DPPenalty(**made).likelihood.n_records == 30
     if use in PLACES.values():
         with pytest.raises(ValueError, match="places in the order"):

@@ -95,6 +95,7 @@ def test_records_themselves_leave_less_open(tree):
     assert np.all(found < tree["expected"]["mu"].sel(quantity="sd").min("epsilon"))
 
 
+@pytest.mark.wide
 def test_coverage_at_a_truth_is_not_that_over_the_prior():
     """Far out in the prior, shrunken intervals hold the truth less often than they say."""
     truth = 1.8

@@ -63,6 +63,7 @@ def assert_same(one, other):
                 np.testing.assert_array_equal(values, other[group][name])
 
 
+@pytest.mark.wide_except("records")
 @pytest.mark.parametrize("build", [records, cells, marginal])
 def test_draws_are_those_without_an_executor(build, threads):
     with build():

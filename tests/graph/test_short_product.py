@@ -30,8 +30,10 @@ def test_sides():
     assert is_short(compiled(10_000, 4, 8))
     assert is_short(compiled(4, 10_000, 8))
     assert not is_short(compiled(10_000, 6, 6))
-    assert is_short(compiled(None, 4, 8))
-    assert not is_short(compiled(None, 3, None))
+    assert is_short(compiled(None, 3, 1))
+    assert not is_short(compiled(None, 6, 6))
+    assert not is_short(compiled(3, None, 1))
+    assert not is_short(compiled(None, None, 1))
 
 
 def test_value_in_python():

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pymc_dp.compat import no_model_context
 from pymc_dp.curator.model import RecordModel
 from pymc_dp.curator.plan.scoring import NoScoresError, SimulatedScores
+from pymc_dp.graph.quick_mode import quick_mode
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Vector
 
@@ -41,7 +42,7 @@ class Simulator:
         self._records, self.n = records, n
         self._names = [str(rv.name) for rv in model.free_RVs]
         theta, values = records.space.on_vector(model.replace_rvs_by_values(model.free_RVs))
-        self._values = pm.compile([theta], values)
+        self._values = pm.compile([theta], values, mode=quick_mode(None))
         #: what is compiled for the confidential records serves simulated ones
         self.like = None if records.sharded else records
 

@@ -113,6 +113,7 @@ def test_sweeps_keep_the_exact_distribution(sweep, name):
         assert visited >= set(np.flatnonzero(p > 0.01))
 
 
+@pytest.mark.wide
 def test_cells_that_are_empty_or_far_from_it():
     """Zero-inflated cells behind noisy cells and their noisy sum, by convolution on a grid."""
     y, total, rate = np.array([2.0, 14.0, 27.0, 16.0]), 60.0, 30
@@ -175,6 +176,7 @@ def test_multinomial_with_sums():
         assert_mean_and_sd(values(posterior, "counts")[..., i], mean, sd)
 
 
+@pytest.mark.wide
 def test_many_counts_and_gaussian_noise_are_generalised_least_squares():
     """Flat prior, counts of thousands: the posterior is normal, by the same linear algebra."""
     rng = np.random.default_rng(8)
@@ -218,6 +220,7 @@ def test_poisson_cells_with_an_exact_total():
     assert_same_distribution(values(posterior, "scale"), exact.cdf)
 
 
+@pytest.mark.wide
 def test_both_margins_exact():
     """Overlapping invariants of a 2 x 3 table, noise on its cells; no parameters."""
     table = np.array([[3, 1, 4], [2, 6, 0]])

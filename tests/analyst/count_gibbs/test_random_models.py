@@ -276,6 +276,7 @@ def check(seed, draws):
     return model
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("seed", [25])
 def test_random_models(seed):
     assert check(seed, 4000) is not None  # a model of this seed there is

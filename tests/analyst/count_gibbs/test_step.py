@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import pytest
 from scipy import stats
 from scipy.special import logsumexp
 
@@ -47,6 +48,7 @@ def test_shared_rate_with_noise_on_every_cell():
         assert_mean_and_sd(values(posterior, "counts")[..., i], mean, sd)
 
 
+@pytest.mark.wide
 def test_binomial_cells_below_a_threshold():
     """Dropped cells tell that the noisy value was small."""
     released = np.array([np.nan, 12.0, np.nan, 9.0])

@@ -164,6 +164,7 @@ def test_the_rows_law_is_kept_where_it_is_not_asked_for():
         pmdp.marginalize(model, method="normal")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("noise", [pmdp.Gaussian(sigma=4), pmdp.Laplace(scale=4)])
 def test_same_posterior_as_normal_x(noise):
     """Means and sds of a short run of either; false alarms 1e-5 each."""

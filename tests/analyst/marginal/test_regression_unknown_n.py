@@ -125,6 +125,7 @@ def assert_agrees(idata, expected):
         assert_mean_and_sd(np.asarray(idata.posterior[name]).squeeze(), mean, sd)
 
 
+@pytest.mark.wide
 def test_posterior_of_statistics():
     slopes, numbers = np.linspace(0.1, 2.2, 150), np.arange(PRIOR[0], PRIOR[1] + 1)
     table = np.empty((slopes.size, numbers.size))

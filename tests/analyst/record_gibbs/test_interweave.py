@@ -286,6 +286,7 @@ def test_shares_move_with_the_density_of_their_residuals():
     np.testing.assert_allclose(density, prior + noise + log_residual.sum(), rtol=1e-8)
 
 
+@pytest.mark.wide_except("strong privacy")
 @pytest.mark.parametrize(
     ("upper", "scale", "released", "prior_sd", "ends"),
     [(5.0, 100.0, 80.0, 10.0, (-35, 35)), (0.5, 10.0, 5.0, 3.0, (-6, 12))],
@@ -312,6 +313,7 @@ def test_where_the_plain_sampler_does_not_move(upper, scale, released, prior_sd,
     assert_same_distribution(values(posterior, "mu"), exact.cdf)
 
 
+@pytest.mark.wide
 def test_records_that_stay_enter_the_ratio():
     # y, a mixture, has no rule; x moves under it: false-alarm rate 1e-5
     n, released, scale = 3, 3.0, 0.2
@@ -336,6 +338,7 @@ def test_records_that_stay_enter_the_ratio():
     assert_same_distribution(values(draw(model), "mu"), exact.cdf)
 
 
+@pytest.mark.wide
 def test_support_that_moves_with_a_parameter():
     # two uniform records have a triangular sum; false-alarm rate 1e-5
     released, scale = 3.0, 0.5
@@ -352,6 +355,7 @@ def test_support_that_moves_with_a_parameter():
     assert_same_distribution(values(draw(model), "top"), exact.cdf)
 
 
+@pytest.mark.wide
 def test_counts_with_a_wide_posterior():
     # the rate moves by many of a count's standard deviations; false-alarm rate 1e-5
     released, scale = 900.0, 300.0
@@ -368,6 +372,7 @@ def test_counts_with_a_wide_posterior():
     assert_same_distribution(values(draw(model), "rate"), exact.cdf)
 
 
+@pytest.mark.wide
 def test_counts_under_a_prior_whose_rates_overflow():
     # the slice is as wide as the prior, and rates in it are beyond integers; false-alarm rate 1e-5
     released, sd = 1.0, 30.0
@@ -446,6 +451,7 @@ def test_can_be_switched_off():
         assert pmdp.RecordGibbs(interweave=False).blocks[0].interweaving is None
 
 
+@pytest.mark.wide
 def test_two_tables_that_share_their_parameters_do_not_hold_them():
     # 2000 draws are worth about 30 where one table's records held the parameters
     with pm.Model() as model:

@@ -98,7 +98,7 @@ def share(name):
             ),
             "dirichlet",
         ),
-        (naive_bayes, "dirichlet"),
+        pytest.param(naive_bayes, "dirichlet", marks=pytest.mark.wide),
         (variance_of_mean_and_records, "inverse gamma"),
     ],
 )
@@ -276,6 +276,18 @@ def test_draws_follow_the_closed_form(build, records, exact):
 
 
 def test_dirichlet_draws():
+    build = conditioned(
+        lambda n: pm.Dirichlet(n, [1.0, 2.0, 0.5]), lambda n, t: pm.Categorical(n, t, shape=4)
+    )
+    draws = conditional_draws(build, {"x": np.array([0, 2, 2, 1])})
+    counts = np.array([2.0, 3.0, 2.5])
+    for k in range(3):  # each false-alarm rate 1e-5 / 3
+        exact = stats.beta(counts[k], counts.sum() - counts[k])
+        assert stats.kstest(draws[:, k], exact.cdf).pvalue > 1e-5 / 3
+
+
+@pytest.mark.wide
+def test_dirichlet_draws_of_tables_in_tables():
     y, x = np.array([0, 0, 2, 1, 0]), np.array([[0, 1], [3, 1], [2, 2], [1, 0], [3, 3]])
     draws = conditional_draws(naive_bayes, {"y": y, "x": x})
     counts = np.ones((3, 2, 4))

@@ -91,6 +91,7 @@ def test_acceptance_is_bounded_under_pure_privacy():
     assert 0.5 < stats_["accept"].mean() < 1
 
 
+@pytest.mark.wide_except("fork")
 @pytest.mark.parametrize("context", ["spawn", "fork"])
 def test_chains_in_processes_and_seeds(context):
     runs = []
@@ -168,6 +169,7 @@ def test_the_given_point_is_left_alone():
     np.testing.assert_array_equal(first["x"], x)
 
 
+@pytest.mark.wide
 def test_release_that_is_not_observed_moves_with_the_rest():
     # integrating a free release out leaves the prior: false-alarm rate 1e-5
     with pm.Model() as model:
@@ -197,6 +199,7 @@ def test_two_tables_in_one_release_by_two_steps():
     assert_same_distribution(idata.posterior["mu"].values, lambda m: exact.cdf(0, m))
 
 
+@pytest.mark.wide_except("truncated")
 @pytest.mark.parametrize(
     "build",
     [

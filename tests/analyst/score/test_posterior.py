@@ -103,6 +103,7 @@ CLIP = 0.8
 GRID = np.linspace(0.1, 1.1, 401)
 
 
+@pytest.mark.wide_except("covariates")
 @pytest.mark.parametrize("bound", ["length", "covariates"])
 def test_one_coefficient_by_quadrature(bound, monkeypatch):
     """The sum over 5000 records is normal to a hundredth of a posterior standard deviation."""
@@ -113,6 +114,7 @@ def test_one_coefficient_by_quadrature(bound, monkeypatch):
     assert_mean_and_sd(values(posterior, "b"), mean, sd, mean_error=0.01 * sd, sd_error=0.01 * sd)
 
 
+@pytest.mark.wide_except("length-False")
 @pytest.mark.parametrize("public", [False, True])
 @pytest.mark.parametrize("bound", ["length", "covariates"])
 def test_the_same_without_records(bound, public, monkeypatch):

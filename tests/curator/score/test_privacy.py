@@ -28,6 +28,9 @@ EXTREMES = [0.0, 1.0, -1e-3, 40.0, -1e8, 1e300, -1e300, np.inf, np.nan]
 class TestSensitivity:
     """One record's part, searched over what a record can be, with the others held."""
 
+    @pytest.mark.wide_except(
+        "logistic-length", "logistic-covariates", "normal-length", "normal-covariates"
+    )
     @pytest.mark.parametrize("bound", ["length", "covariates"])
     @pytest.mark.parametrize("name", ["logistic", "poisson", "normal", "student"])
     def test_no_pair_of_records_is_further_apart_than_the_bound(self, name, bound):
@@ -70,17 +73,17 @@ class TestSensitivity:
         return np.array(scores.total(bound, place, basis, clip))
 
     def test_a_record_changes_no_other_records_part(self):
-        X, y = records("poisson")
-        model = build("poisson", X, y)
+        X, y = records("normal")
+        model = build("normal", X, y)
         scores = ConfidentialScores(model, RecordModel(model))
         scores.bound("covariates")
-        place = np.array([0.4, -0.4, 0.1])
-        before = scores.parts("covariates", place, np.eye(3), 0.7)
-        X[7], y[7] = np.inf, 10**9
-        other = build("poisson", X, y)
+        place = np.array([0.4, -0.4, 0.1, 0.3])
+        before = scores.parts("covariates", place, np.eye(4), 0.7)
+        X[7], y[7] = np.inf, 1e9
+        other = build("normal", X, y)
         scores = ConfidentialScores(other, RecordModel(other))
         scores.bound("covariates")
-        after = scores.parts("covariates", place, np.eye(3), 0.7)
+        after = scores.parts("covariates", place, np.eye(4), 0.7)
         stay = np.arange(len(y)) != 7
         np.testing.assert_array_equal(before[:, stay], after[:, stay])
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from contextlib import contextmanager
 from itertools import pairwise
 
 import numpy as np
@@ -37,9 +38,8 @@ def loaders():
     return [dask.delayed(load)(a, b) for a, b in pairwise(ENDS)]
 
 
-@pytest.fixture
-def client():
-    """Workers of its own for every test: Dask gives some up that are killed as they come back."""
+@contextmanager
+def two_workers():
     cluster = distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
     )
@@ -49,9 +49,28 @@ def client():
     cluster.close(timeout=20)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def client():
+    """Workers that stay alive, and compile once for all tests."""
+    with two_workers() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
 def records(client):
     return pmdp.shard(logistic, loaders(), client=client, timeout=120)
+
+
+@pytest.fixture
+def mortals():
+    """Workers of its own for a test: Dask gives some up that are killed as they come back."""
+    with two_workers() as client:
+        yield client
+
+
+@pytest.fixture
+def mortal_records(mortals):
+    return pmdp.shard(logistic, loaders(), client=mortals, timeout=120)
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +110,7 @@ def of_table(table):
     return logistic(table[["a", "b", "c"]].to_numpy(), table["y"].to_numpy())
 
 
+@pytest.mark.wide_except("dataframe")
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # of Dask, by pandas
 @pytest.mark.parametrize("kind", ["parquet", "dataframe", "persisted"])
 def test_tables_are_read_where_they_are(client, whole, tmp_path, kind):
@@ -128,17 +148,18 @@ def test_nothing_but_sums_crosses(records, monkeypatch):
     assert not any(number.tobytes() in told for number in X.ravel())
 
 
+@pytest.mark.wide_except("0")
 @pytest.mark.parametrize("seed", range(3))
-def test_a_worker_that_dies_changes_nothing(client, records, whole, seed):
+def test_a_worker_that_dies_changes_nothing(mortals, mortal_records, whole, seed):
     rng = np.random.default_rng(seed)
     killed_at = rng.integers(29)
 
     def kill(trace, draw):
         if draw.draw_idx == killed_at:
-            os.kill(one_worker(client, rng), signal.SIGKILL)
+            os.kill(one_worker(mortals, rng), signal.SIGKILL)
 
     budget = PrivacyBudget(epsilon=2, delta=1e-6)
-    with records.model:
+    with mortal_records.model:
         step = pmdp.DPPenalty(simulation=True, rng=3, chains=1, **PENALTY)
         tree = pmdp.sample(
             25, tune=5, chains=1, step=step, random_seed=5, progressbar=False, callback=kill
@@ -150,7 +171,8 @@ def test_a_worker_that_dies_changes_nothing(client, records, whole, seed):
     assert budget.unspent == pytest.approx(0.5)
 
 
-def test_a_release_goes_on_after_a_worker_died(client, records, monkeypatch):
+@pytest.mark.wide
+def test_a_release_goes_on_after_a_worker_died(mortals, mortal_records, monkeypatch):
     """Workers die after they compiled what is asked of them; without noise sums can be compared."""
     monkeypatch.setattr(
         "pymc_dp.accounting.noise.release", lambda totals, sd, generator=None: list(totals)
@@ -169,27 +191,27 @@ def test_a_release_goes_on_after_a_worker_died(client, records, monkeypatch):
 
     def ask_the_dead(hosts, question, common, own):
         if question == "score":
-            for pid in client.run(os.getpid, on_error="ignore").values():
+            for pid in mortals.run(os.getpid, on_error="ignore").values():
                 os.kill(pid, signal.SIGKILL)
         return ask(hosts, question, common, own)
 
     monkeypatch.setattr(DaskHosts, "ask", ask_the_dead)
-    np.testing.assert_array_equal(released(records.model), released(logistic(X, Y)))
+    np.testing.assert_array_equal(released(mortal_records.model), released(logistic(X, Y)))
     assert budget.unspent == pytest.approx(0.6)
 
 
-def test_what_cannot_be_loaded_again_stops_the_run(client, tmp_path):
+def test_what_cannot_be_loaded_again_stops_the_run(mortals, tmp_path):
     there = tmp_path / "there"
     there.touch()
     ends = pairwise(ENDS)
     parts = [dask.delayed(load_if_there)(str(there), a, b) for a, b in ends]
-    found = pmdp.shard(logistic, parts, client=client, timeout=60)
+    found = pmdp.shard(logistic, parts, client=mortals, timeout=60)
     there.unlink()
     budget = PrivacyBudget(epsilon=2, delta=1e-6)
 
     def kill(trace, draw):
         if draw.draw_idx == 7:
-            for pid in client.run(os.getpid, on_error="ignore").values():
+            for pid in mortals.run(os.getpid, on_error="ignore").values():
                 os.kill(pid, signal.SIGKILL)
 
     with found.model:
@@ -208,11 +230,11 @@ def load_anew(path, first, last):
     return X[first:last] + shift, Y[first:last]
 
 
-def test_other_records_in_place_of_lost_ones_are_refused(client, tmp_path):
+def test_other_records_in_place_of_lost_ones_are_refused(mortals, tmp_path):
     path = str(tmp_path / "count")
     parts = [dask.delayed(load_anew)(path, a, b) for a, b in pairwise((0, 300, N))]
-    found = pmdp.shard(logistic, parts, client=client, timeout=60)
-    for pid in client.run(os.getpid, on_error="ignore").values():
+    found = pmdp.shard(logistic, parts, client=mortals, timeout=60)
+    for pid in mortals.run(os.getpid, on_error="ignore").values():
         os.kill(pid, signal.SIGKILL)
 
     def run():  # the step itself asks, if models were passed as synthetic= before
@@ -224,12 +246,13 @@ def test_other_records_in_place_of_lost_ones_are_refused(client, tmp_path):
             run()
 
 
-def test_a_worker_that_is_silent_does_not_hang(client):
-    found = pmdp.shard(logistic, loaders(), client=client, timeout=100)
+@pytest.mark.wide
+def test_a_worker_that_is_silent_does_not_hang(mortals):
+    found = pmdp.shard(logistic, loaders(), client=mortals, timeout=100)
     record_model(found.model).shards._hosts._timeout = 4  # making shards takes longer
     with found.model:
         step = pmdp.DPPenalty(epsilon=2, delta=1e-6, chains=1, clip_logp=2, step_size=0.1)
-    pids = list(client.run(os.getpid, on_error="ignore").values())
+    pids = list(mortals.run(os.getpid, on_error="ignore").values())
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     start = time.monotonic()

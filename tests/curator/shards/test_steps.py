@@ -61,6 +61,7 @@ def test_draws_are_those_of_one_place(step, sharded):
             np.testing.assert_array_equal(found[variable], whole[variable], err_msg=variable)
 
 
+@pytest.mark.wide_except("normal")
 @pytest.mark.parametrize(
     ("build", "arrays"),
     [(student, (X, X[:, 1])), (normal, (X[:, 0],)), (groups, (X, Y))],

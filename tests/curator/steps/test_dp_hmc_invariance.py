@@ -83,6 +83,7 @@ CASES = {
 }
 
 
+@pytest.mark.wide_except("noisy ratios", "heavy clipping", "dense mass")
 @pytest.mark.parametrize("case", CASES)
 def test_the_posterior_is_kept(case):
     problem, kwargs, iterations, thin = CASES[case]
@@ -91,6 +92,7 @@ def test_the_posterior_is_kept(case):
     assert problem.worst_p_value(found) > LEVEL
 
 
+@pytest.mark.wide
 def test_lengths_told_by_public_records_keep_it_too():
     problem, other = Problem(), Problem(n=30, seed=1)
     kwargs = HMC | {"public": other.model, "noise_multiplier": 0.2, "clip_logp": 8.0}
@@ -280,6 +282,7 @@ OTHER = {
 }
 
 
+@pytest.mark.wide_except("noisy gradients")
 @pytest.mark.parametrize("gradients", OTHER)
 def test_logistic_regression(gradients):
     model, functions = logistic()
@@ -288,6 +291,7 @@ def test_logistic_regression(gradients):
     assert worst_against(found, functions) > LEVEL
 
 
+@pytest.mark.wide_except("noisy gradients")
 @pytest.mark.parametrize("gradients", OTHER)
 def test_a_scale(gradients):
     model, functions = scale()
@@ -302,6 +306,7 @@ def simplex_functions(found):
     return shares, [stats.beta(a, alpha.sum() - a).cdf for a in alpha]
 
 
+@pytest.mark.wide_except("heavy clipping")
 @pytest.mark.parametrize("gradients", OTHER)
 def test_a_simplex(gradients):
     kwargs = HMC | {"clip_grad": 2.0, "clip_logp": 4.0, "step_size": 0.25}

@@ -65,6 +65,7 @@ def test_gaussian_noise_is_exact():
             assert_same_distribution(sigma2, lambda x, exact=exact: exact.cdf("sigma2", x))
 
 
+@pytest.mark.wide
 def test_both_signs_of_a_coefficient_are_visited():
     """Its size is known from y'y, its sign hardly: X'y is too noisy."""
     sigma, released = [6.0, 60.0, 14.0], [20.0, 20.0, 300.0]
@@ -79,6 +80,7 @@ def test_both_signs_of_a_coefficient_are_visited():
     assert_same_distribution(slope, lambda x: exact.cdf("slope", x))
 
 
+@pytest.mark.wide
 def test_both_signs_of_a_slope_about_the_mean_of_x():
     """x is far from zero, and the sum of y is known: the other mode has another intercept."""
     n, mean, var = 400, [1.0], [[0.09]]
@@ -108,6 +110,7 @@ def test_both_signs_of_a_slope_about_the_mean_of_x():
     assert_same_distribution(values(posterior, "theta")[..., 0], exact)
 
 
+@pytest.mark.wide
 def test_modes_of_two_covariates():
     """Only one sum of xy is hidden, of covariates that are correlated and far from zero.
 
@@ -338,6 +341,7 @@ class TestConjugacy:
             coef = pm.Normal("coef", 0, scale, shape=2, transform=transform, initval=[0, 1])
         assert normal_inverse_gamma(model, coef, sigma2) is None
 
+    @pytest.mark.wide_except("observed")
     @pytest.mark.parametrize("use", ["observed", "child", "potential"])
     def test_a_parameter_that_something_else_uses_is_left_to_nuts(self, use):
         """Its conditional given the statistics is another one."""
@@ -359,6 +363,7 @@ class TestConjugacy:
         assert step.conjugate.names == ["mu_x", "tau2_log__"]
 
 
+@pytest.mark.wide
 def test_release_in_parts():
     """Parts of X'X with noise of their own, means instead of sums of xy, no y'y."""
     with pm.Model():

@@ -63,6 +63,7 @@ REFERENCE = {
 SIGMA2_QUANTILES = {0.05: 0.04758, 0.25: 0.07640, 0.5: 0.11210, 0.75: 0.17378, 0.95: 0.36475}
 
 
+@pytest.mark.wide
 def test_reference_with_two_features():
     posterior = draw(reference_model(), 5000, var_names=["coef", "sigma2", "h_S"])
     coef, S = values(posterior, "coef"), values(posterior, "h_S")[:, :, 0]
