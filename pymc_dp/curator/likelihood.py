@@ -38,6 +38,7 @@ from pymc_dp.graph.inner_graphs import refuse_hidden_records
 from pymc_dp.graph.quick_mode import quick_mode
 from pymc_dp.graph.rewrites import rebuilt, same_graph, without_checks, written_out
 from pymc_dp.graph.vector import FlatSpace
+from pymc_dp.numerics.compiled import compiling_silently
 from pymc_dp.types import Variable, Vector
 
 SHAPE_ERRORS = (ValueError, IndexError, AssertionError)
@@ -71,6 +72,7 @@ class RecordLikelihood:
     can stop a run, but for matrix functions that raise by themselves (docs/curator.md).
     """
 
+    @compiling_silently()
     def __init__(
         self,
         model: pm.Model,

@@ -43,6 +43,7 @@ __all__ = [
     "cached_jit",
     "compile_into",
     "compiling",
+    "compiling_silently",
     "density_key",
     "graph_key",
     "jit",
@@ -79,18 +80,32 @@ def compiling(what: str) -> Iterator[None]:
     message.daemon = True
     message.start()
     try:
-        with (
-            warnings.catch_warnings(),
-            plain_slice_errors(),
-            operations_once(),
-            machine_code_once(),
-        ):
-            warnings.simplefilter("ignore", NumbaPerformanceWarning)  # on code that PyTensor wrote
+        with compiling_silently():
             yield
     finally:
         message.cancel()
     if (took := time.monotonic() - start) > PATIENCE:
         _log.info(f"Compiled {what} in {took:.0f} seconds")
+
+
+@contextmanager
+def compiling_silently() -> Iterator[None]:
+    """Compile meanwhile in less time, and tell nothing: messages are part of what a curator shows.
+
+    Examples
+    --------
+    >>> from pymc_dp.numerics.compiled import compiling_silently
+    >>> with compiling_silently():
+    ...     pass
+    """
+    with (
+        warnings.catch_warnings(),
+        plain_slice_errors(),
+        operations_once(),
+        machine_code_once(),
+    ):
+        warnings.simplefilter("ignore", NumbaPerformanceWarning)  # on code that PyTensor wrote
+        yield
 
 
 @cache

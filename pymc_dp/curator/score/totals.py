@@ -27,6 +27,7 @@ from pymc_dp.curator.model import RecordModel
 from pymc_dp.graph.quick_mode import quick_mode
 from pymc_dp.graph.rewrites import rebuilt, same_graph
 from pymc_dp.graph.vector import VectorLayout
+from pymc_dp.numerics.compiled import compiling_silently
 from pymc_dp.types import Matrix, Neighbours, Variable, Vector
 
 __all__ = ["ConfidentialScores", "RecordTotal"]
@@ -61,6 +62,7 @@ class RecordTotal:
         Where the graph does not keep records apart.
     """
 
+    @compiling_silently()
     def __init__(
         self,
         names: str,
@@ -98,6 +100,7 @@ class RecordTotal:
             self._parts.trust_input = True
         self._n_records, self._names = records.likelihood.n_records, names
 
+    @compiling_silently()
     def check_apart(self, *inputs: Any) -> None:
         """Change some records, and see that the parts of others stay as they were."""
         data = self._data()
