@@ -168,7 +168,7 @@ def test_features_given_a_class():
             )
 
 
-@pytest.mark.wide_except("laplace-2")
+@pytest.mark.wide
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_sum_and_sum_of_squares_of_few_records(n, kind):
@@ -248,6 +248,7 @@ def test_hierarchy_of_groups():
         )
 
 
+@pytest.mark.wide
 def test_records_in_groups_that_are_records_themselves():
     # two tables of different lengths, one the parent of the other, a release of each: closed form
     sizes, sigma = np.array([3, 2, 4]), np.array([1.0, 2.0])
@@ -308,6 +309,7 @@ def test_a_latent_child_whose_transform_depends_on_the_record():
     assert_same_distribution(values(draw(model), "mu"), lambda m: exact.cdf(0, m))
 
 
+@pytest.mark.wide
 def test_records_themselves_have_their_exact_posterior():
     # with known parameters: P(sum of records | release), by convolution
     n, p, released, scale = 12, 0.3, 7.2, 1.0

@@ -194,6 +194,7 @@ def test_compiled_code_of_a_copy_is_found_on_disk():
     assert len(set(keys)) == 1
 
 
+@pytest.mark.wide
 def test_a_chain_starts_from_records_that_agree_with_exact_totals():
     model = totals()
     for start, released in [(model, [4, 1]), (model.copy(), [2, 2])]:

@@ -110,6 +110,7 @@ def test_errors_of_a_chain_are_raised_as_they_are(threads):
             pmdp.sample(**RUN, step=step, executor=threads)
 
 
+@pytest.mark.wide
 def test_chain_of_a_worker_that_dies_runs_again_with_the_same_draws(tmp_path):
     with marginal() as model:
         step = DiesOnce(model.free_RVs)

@@ -90,6 +90,7 @@ print(found)
 """
 
 
+@pytest.mark.wide
 def test_a_cold_run_in_another_process_draws_the_same(tmp_path):
     flags = {"PYTENSOR_FLAGS": f"base_compiledir={tmp_path}"}
     run = [sys.executable, "-c", COLD]

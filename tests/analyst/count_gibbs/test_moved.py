@@ -198,6 +198,7 @@ def test_many_counts_and_gaussian_noise_are_generalised_least_squares():
         assert_mean_and_sd(found[..., i], mean[i], np.sqrt(cov[i, i] + 1 / 12))
 
 
+@pytest.mark.wide
 def test_poisson_cells_with_an_exact_total():
     """A known total makes Poisson cells multinomial."""
     rate, y = np.array([2.0, 5.0, 3.0, 1.0]), np.array([4.0, 3.0, 3.5, -1.0])

@@ -126,6 +126,7 @@ def test_exact_totals_that_records_cannot_honour_are_counted():
         pmdp.RecordGibbs()
 
 
+@pytest.mark.wide
 def test_a_billion_records_take_no_room():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     n = 10**9

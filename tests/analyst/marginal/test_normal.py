@@ -233,6 +233,7 @@ def skewed(n):
     return model
 
 
+@pytest.mark.wide
 def test_estimated_error_falls_with_the_number_of_records():
     errors = []
     for n in (5, 100, 10_000):
@@ -251,6 +252,7 @@ def test_sampling_tells_the_error_and_hides_what_was_added(caplog):
     assert idata.attrs["normal_law_error_of"] in ("mu", "sd")
 
 
+@pytest.mark.wide
 def test_warns_where_records_are_few():
     with (
         pmdp.marginalize(skewed(5)),

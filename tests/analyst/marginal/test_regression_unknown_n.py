@@ -141,6 +141,7 @@ def test_posterior_of_statistics():
     assert_agrees(idata, {"slope": slope, "n": n})
 
 
+@pytest.mark.wide
 def test_posterior_of_a_holder():
     """Slope, sum of squares and number on a grid, the variance of x integrated out by hand."""
     slopes, numbers = np.linspace(0.1, 1.2, 120), np.arange(PRIOR[0], PRIOR[1] + 1)

@@ -259,6 +259,7 @@ def test_moves_keep_residuals_in_a_model():
     np.testing.assert_allclose(density, expected)
 
 
+@pytest.mark.wide
 def test_shares_move_with_the_density_of_their_residuals():
     """The move's target is prior times noise times the density of what is drawn as a residual."""
     with pm.Model() as model:

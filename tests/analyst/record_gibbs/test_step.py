@@ -179,6 +179,7 @@ def test_release_that_is_not_observed_moves_with_the_rest():
     assert_same_distribution(values(draw(model), "mu"), stats.norm(1, 2).cdf)
 
 
+@pytest.mark.wide
 def test_two_tables_in_one_release_by_two_steps():
     # each step must see the other table's moves: false-alarm rate 1e-5
     released, sigma = 12.0, 1.0

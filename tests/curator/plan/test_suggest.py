@@ -119,6 +119,7 @@ def test_clip_fraction_under_add_remove_is_refused():
     assert budget.claims() == []
 
 
+@pytest.mark.wide
 def test_hmc_settings_from_synthetic_data_do_what_is_forecast():
     synthetic = [logistic(500, seed=5), logistic(500, seed=6)]
     found = pmdp.suggest_hmc(8.0, 1e-6, n=40_000, synthetic=synthetic)

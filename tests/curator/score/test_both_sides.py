@@ -125,6 +125,7 @@ def test_scores_of_two_values_are_scaled_and_not_changed():
     assert factor.min() < 0.3
 
 
+@pytest.mark.wide
 def test_a_hierarchy_with_groups_and_hyperparameters(monkeypatch):
     without_noise(monkeypatch)
     rng = np.random.default_rng(2)
@@ -151,6 +152,7 @@ def test_a_hierarchy_with_groups_and_hyperparameters(monkeypatch):
         np.testing.assert_allclose(found, release.value, rtol=0, atol=N * 2.0**-19)
 
 
+@pytest.mark.wide
 def test_mixtures_and_censoring_are_clipped_by_length(monkeypatch):
     without_noise(monkeypatch)
     rng = np.random.default_rng(2)

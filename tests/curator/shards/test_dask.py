@@ -200,6 +200,7 @@ def test_a_release_goes_on_after_a_worker_died(mortals, mortal_records, monkeypa
     assert budget.unspent == pytest.approx(0.6)
 
 
+@pytest.mark.wide
 def test_what_cannot_be_loaded_again_stops_the_run(mortals, tmp_path):
     there = tmp_path / "there"
     there.touch()

@@ -306,7 +306,7 @@ def simplex_functions(found):
     return shares, [stats.beta(a, alpha.sum() - a).cdf for a in alpha]
 
 
-@pytest.mark.wide_except("heavy clipping")
+@pytest.mark.wide
 @pytest.mark.parametrize("gradients", OTHER)
 def test_a_simplex(gradients):
     kwargs = HMC | {"clip_grad": 2.0, "clip_logp": 4.0, "step_size": 0.25}
