@@ -29,7 +29,7 @@ from pymc_dp.curator.steps.base import (
     refuse_number_of_records,
     refuse_read_freely,
 )
-from pymc_dp.numerics.compiled import compiling
+from pymc_dp.numerics.compiled import compiling_silently
 from pymc_dp.types import Neighbours, Vector
 
 __all__ = ["score_release"]
@@ -38,7 +38,7 @@ _ALSO = 0.2  # part of the spending that goes to other sums of the records
 _COUNT = 0.02  # and to their number, where it is confidential
 
 
-@compiling("what a score release evaluates")
+@compiling_silently()
 def score_release(
     model: pm.Model | None = None,
     *,
