@@ -35,14 +35,14 @@ def _funcify(op: PlainSpecifyShape, node: Apply, **kwargs: Any) -> tuple[Any, st
     return numba_njit(function), f"{source_key(__name__)} {equal}"
 
 
-@node_rewriter([SpecifyShape])
 def _plain_shapes(fgraph: Any, node: Apply) -> list[Any] | None:
     if isinstance(node.op, PlainSpecifyShape):
         return None
     return [PlainSpecifyShape()(*node.inputs)]
 
 
-_REWRITE = out2in(_plain_shapes, name="plain_shapes")
+# not a decorator: a compiled function is pickled with its mode, and finds this function by its name
+_REWRITE = out2in(node_rewriter([SpecifyShape])(_plain_shapes), name="plain_shapes")
 
 
 def quick_mode(mode: Any) -> Mode:

@@ -68,7 +68,6 @@ def _funcify(op: ShortProduct, **kwargs: Any) -> tuple[Any, str]:
 _short_product = ShortProduct()
 
 
-@node_rewriter([Dot])
 def _short_products(fgraph: Any, node: Apply) -> list[Any] | None:
     a, b = node.inputs
     if not a.type.dtype == b.type.dtype == "float64":
@@ -80,7 +79,8 @@ def _short_products(fgraph: Any, node: Apply) -> list[Any] | None:
     return [_short_product(a, b)] if is_short else None
 
 
-_REWRITE = out2in(_short_products, name="short_products")
+# not a decorator: a compiled function is pickled with its mode, and finds this function by its name
+_REWRITE = out2in(node_rewriter([Dot])(_short_products), name="short_products")
 
 
 def with_short_products(mode: Any) -> Mode:
