@@ -41,7 +41,7 @@ def _plain_shapes(fgraph: Any, node: Apply) -> list[Any] | None:
     return [PlainSpecifyShape()(*node.inputs)]
 
 
-# no decorator: compiled functions are pickled with what rewrote them, which is found by its name
+# not a decorator: a compiled function is pickled with its mode, and finds this function by its name
 _REWRITE = out2in(node_rewriter([SpecifyShape])(_plain_shapes), name="plain_shapes")
 
 

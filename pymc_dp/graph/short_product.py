@@ -79,7 +79,7 @@ def _short_products(fgraph: Any, node: Apply) -> list[Any] | None:
     return [_short_product(a, b)] if is_short else None
 
 
-# no decorator: compiled functions are pickled with what rewrote them, which is found by its name
+# not a decorator: a compiled function is pickled with its mode, and finds this function by its name
 _REWRITE = out2in(node_rewriter([Dot])(_short_products), name="short_products")
 
 

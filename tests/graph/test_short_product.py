@@ -1,8 +1,11 @@
+import pickle
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from pymc_dp.graph.quick_mode import quick_mode
 from pymc_dp.graph.short_product import ShortProduct, with_short_products
 
 
@@ -40,3 +43,11 @@ def test_value_in_python():
     a, b = np.ones((4, 3)), np.arange(6.0).reshape(3, 2)
     product = ShortProduct()(pt.as_tensor(a), pt.as_tensor(b))
     np.testing.assert_array_equal(product.eval(mode="FAST_COMPILE"), a @ b)
+
+
+def test_compiled_functions_can_be_pickled():
+    # steps of curators are, with all that they compiled
+    a = pt.tensor("a", shape=(None, 2), dtype="float64")
+    function = pytensor.function([a], a @ np.ones((2, 1)), mode=quick_mode("NUMBA"))
+    assert is_short(function)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(function))(np.ones((4, 2))), 2)
