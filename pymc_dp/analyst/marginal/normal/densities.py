@@ -32,7 +32,6 @@ from pymc_dp.types import Matrix, Variable, Vector
 __all__ = ["Column", "Density", "log_density", "own_coordinates"]
 
 
-@node_rewriter([Elemwise])
 def _plain_softplus(fgraph: Any, node: Apply) -> list[Any] | None:
     """Write softplus with NumPy's own functions: PyTensor calls Python for every number."""
     if not isinstance(node.op.scalar_op, Softplus):
@@ -45,7 +44,7 @@ def _plain_softplus(fgraph: Any, node: Apply) -> list[Any] | None:
 _ROWWISE = (
     Mode(linker="py", optimizer="fast_run")
     .excluding("fusion", "inplace")
-    .register((out2in(_plain_softplus, name="plain_softplus"), 49.5))
+    .register((out2in(node_rewriter([Elemwise])(_plain_softplus), name="plain_softplus"), 49.5))
 )
 _STEP = 1e-3  # of an unconstrained parameter, for second derivatives
 
