@@ -77,6 +77,7 @@ from pymc_dp.compat.machine_code import (
     machine_code_once,
     plain_slice_errors,
 )
+from pymc_dp.compat.nutpie_settings import nutpie_takes
 from pymc_dp.compat.operations import operations_once
 
 __all__ = [
@@ -124,6 +125,7 @@ __all__ = [
     "normalize_size_param",
     "numba_core_rv_funcify",
     "numba_njit",
+    "nutpie_takes",
     "operations_once",
     "plain_slice_errors",
     "register_funcify_and_cache_key",

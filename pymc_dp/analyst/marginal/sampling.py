@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -25,6 +25,7 @@ from pymc_dp.analyst.marginal.strategy import auxiliary_variables, integrated_ou
 from pymc_dp.analyst.marginal.values import finite_values
 from pymc_dp.analyst.records import RecordBlock, length_of, record_blocks, record_variables
 from pymc_dp.analyst.regression.normal_x.wishart import GramRV
+from pymc_dp.compat import nutpie_takes
 from pymc_dp.executors.chains import sample_chains
 from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.quick_mode import quick_mode
@@ -36,6 +37,7 @@ __all__ = [
     "counted_blocks",
     "hint_at_marginalize",
     "integrated_holders",
+    "nutpie_settings",
     "sample_marginal",
     "told_of_holders",
     "warn_of_error",
@@ -51,6 +53,8 @@ _TOO_LARGE = 0.05
 _JUDGED = 400
 #: parameters of which nutpie learns correlations: two need none, and for many it takes long
 _CORRELATED = range(3, 51)
+#: names under which nutpie is told what to learn of these, earlier ones too
+_METRICS = {"adaptation", "low_rank_modified_mass_matrix", "transform_adapt"}
 
 
 def counted(model: pm.Model, **kwargs: Any) -> pm.Model | None:
@@ -120,7 +124,8 @@ def sample_marginal(draws: int, model: pm.Model, executor: Any = None, **kwargs:
         # values that the estimate of the error needs are dropped afterwards
         kwargs["var_names"] = names + [str(rv.name) for rv in auxiliary]
     if kwargs.get("step") is None and not tables and _by_nutpie(kwargs):
-        kwargs["nuts_sampler_kwargs"] = _metric(model) | (kwargs.get("nuts_sampler_kwargs") or {})
+        older = kwargs.pop("nuts_sampler_kwargs", None)  # PyMC's earlier name for nuts=
+        kwargs["nuts"] = nutpie_settings(model, kwargs.get("nuts") or older or {})
     if kwargs.get("step") is None and kwargs.get("initvals") is None and not tables:
         kwargs |= _start(model, kwargs)
     with without_origins():
@@ -139,14 +144,31 @@ def sample_marginal(draws: int, model: pm.Model, executor: Any = None, **kwargs:
 
 
 def _by_nutpie(kwargs: dict[str, Any]) -> bool:
+    """Whether nutpie is asked for, or installed and nothing is asked for that it cannot do."""
     sampler = kwargs.get("nuts_sampler")
-    return sampler == "nutpie" or (sampler is None and find_spec("nutpie") is not None)
+    plain = (
+        kwargs.get("init", "auto") == "auto"
+        and kwargs.get("return_inferencedata", True)
+        and all(kwargs.get(name) is None for name in ("callback", "trace", "backend"))
+        and "mode" not in (kwargs.get("compile_kwargs") or {})
+    )
+    return sampler == "nutpie" or (sampler is None and plain and find_spec("nutpie") is not None)
 
 
-def _metric(model: pm.Model) -> dict[str, Any]:
-    """Let nutpie learn the correlations of some parameters, not their variances alone."""
+def nutpie_settings(model: pm.Model, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Add to what was asked of nutpie's sampler what serves models of few parameters.
+
+    One parameter: a path that is twice as long as where it turns ends on the other side of the
+    posterior, and draws that alternate have means worth three times as many. Some: their
+    correlations, not their variances alone.
+    """
     size = sum(np.size(value) for value in model.initial_point().values())
-    return {"low_rank_modified_mass_matrix": True} if size in _CORRELATED else {}
+    own: dict[str, Any] = {}
+    if size == 1 and nutpie_takes("extra_doublings"):
+        own = {"extra_doublings": 1}
+    elif size in _CORRELATED and nutpie_takes("adaptation") and not _METRICS & asked.keys():
+        own = {"adaptation": "low_rank"}
+    return own | dict(asked)
 
 
 def _start(model: pm.Model, kwargs: dict[str, Any]) -> dict[str, Any]:

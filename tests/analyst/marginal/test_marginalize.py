@@ -5,6 +5,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp as pmdp
+from pymc_dp.analyst.marginal import sampling
 from pymc_dp.analyst.marginal.strategy import integrated_out
 from pymc_dp.graph.intervals import ONCE
 
@@ -105,18 +106,37 @@ def test_refuses_unknown_methods_and_variables():
         pmdp.marginalize(model, [model["other"]])
 
 
-@pytest.mark.parametrize(("groups", "learned"), [(1, False), (3, True), (80, False)])
-def test_nutpie_learns_correlations_of_some_parameters(groups, learned, monkeypatch):
+NEW, OLD = {"adaptation", "extra_doublings"}, set()
+
+
+@pytest.mark.parametrize(
+    ("groups", "known", "asked"),
+    [
+        (1, NEW, {"extra_doublings": 1}),
+        (1, OLD, {}),
+        (3, NEW, {"adaptation": "low_rank"}),
+        (3, OLD, {}),
+        (80, NEW, {}),
+    ],
+)
+def test_settings_of_nutpie_for_models_of_few_parameters(groups, known, asked, monkeypatch):
     with pm.Model() as model:
         p = pm.Beta("p", 1, 1, shape=groups)
         x = pm.Bernoulli("x", p[np.arange(160) % groups], shape=160)
         coin = pmdp.RandomizedResponse(2, keep=0.8)
         pmdp.Privatized("reports", x, coin, observed=np.arange(160) % 2)
     small, told = pmdp.marginalize(model, method="exact"), {}
+    monkeypatch.setattr(sampling, "nutpie_takes", known.__contains__)
     monkeypatch.setattr(pm, "sample", lambda draws, **kwargs: told.update(kwargs))
-    pmdp.sample(model=small, nuts_sampler="nutpie", nuts_sampler_kwargs={"maxdepth": 7})
-    asked = {"low_rank_modified_mass_matrix": True} if learned else {}
-    assert told["nuts_sampler_kwargs"] == asked | {"maxdepth": 7}
-    told.clear()
-    pmdp.sample(model=small, nuts_sampler="pymc")
-    assert "nuts_sampler_kwargs" not in told
+    for name in ("nuts", "nuts_sampler_kwargs"):  # PyMC's earlier name
+        pmdp.sample(model=small, nuts_sampler="nutpie", **{name: {"maxdepth": 7}})
+        assert told["nuts"] == asked | {"maxdepth": 7}
+        assert "nuts_sampler_kwargs" not in told
+    assert sampling.nutpie_settings(small, {"extra_doublings": 0}) == asked | {"extra_doublings": 0}
+    mine = {"adaptation": "diag"}
+    assert sampling.nutpie_settings(small, mine) == (mine if groups == 3 else asked | mine)
+    monkeypatch.setattr(sampling, "find_spec", lambda name: name)  # it is installed
+    for other in ({"nuts_sampler": "pymc"}, {"callback": print}, {"init": "adapt_full"}):
+        told.clear()
+        pmdp.sample(model=small, **other)
+        assert "nuts" not in told
