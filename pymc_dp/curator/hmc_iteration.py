@@ -139,4 +139,4 @@ def move_length(
     """
     if public is not None:
         return ratio_scale(public(end), public(start))
-    return math.sqrt(displacement @ displacement)
+    return math.sqrt(displacement.dot(displacement))

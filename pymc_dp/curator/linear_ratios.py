@@ -12,6 +12,7 @@ from pytensor.compile.mode import OPT_NONE, Mode
 from pymc_dp.accounting.levels import LEVELS
 from pymc_dp.curator.likelihood import RecordLikelihood
 from pymc_dp.curator.separable import Separation, separated
+from pymc_dp.graph.direct_call import DirectCall
 from pymc_dp.graph.rewrites import rebuilt
 from pymc_dp.numerics.compiled import cached_jit
 from pymc_dp.types import Matrix, Variable, Vector
@@ -60,11 +61,23 @@ def _pair_total(blocks: NDArray[np.float64], constant: float, one: float, other:
     return total
 
 
+@_strict
+def _scaled(
+    after: NDArray[np.float64], before: NDArray[np.float64], scale: float
+) -> NDArray[np.float64]:
+    return scale * (after - before)
+
+
 @_jit
 def _linear_total(
-    blocks: NDArray[np.float64], factors: NDArray[np.float64], constant: float
+    blocks: NDArray[np.float64],
+    after: NDArray[np.float64],
+    before: NDArray[np.float64],
+    scale: float,
 ) -> np.int64:
     width = blocks.shape[1]
+    change = _scaled(after, before, scale)
+    constant, factors = change[0], change[1:]
     if width == 2:
         return _pair_total(blocks, constant, factors[0], factors[1])
     total = np.int64(0)
@@ -125,16 +138,17 @@ def in_blocks(statistics: Matrix) -> NDArray[np.float64]:
 
 
 def linear_total(
-    blocks: NDArray[np.float64], factors: Vector, constant: float, bound: float
+    blocks: NDArray[np.float64], after: Vector, before: Vector, bound: float
 ) -> int:
-    """Sum of ``constant + factors @ statistics``, each clipped to +-bound.
+    """Sum of log-ratios that are linear in records' statistics, each clipped to +-bound.
 
     Parameters
     ----------
     blocks : ndarray
         The records' statistics, :func:`in_blocks`.
-    factors, constant : ndarray, float
-        What is multiplied with a statistic, and added.
+    after, before : ndarray
+        Of the two points, a constant and what each statistic is multiplied with: a record's ratio
+        is the difference of the constants and, for each statistic, that of its factors times it.
     bound : float
         Largest absolute log-ratio of a record that is let through.
 
@@ -146,8 +160,8 @@ def linear_total(
     Notes
     -----
     Whole numbers of at most ``LEVELS`` a record, from its own statistics alone, in arithmetic that
-    is the same wherever it stands: sums over parts of the records add up to the sum over all.
-    Factors and constant of the other sign give the sum with the other sign.
+    is the same wherever it stands: sums over parts of the records add up to the sum over all. The
+    points the other way round give the sum with the other sign.
 
     Examples
     --------
@@ -155,11 +169,10 @@ def linear_total(
     >>> from pymc_dp.accounting.levels import LEVELS
     >>> from pymc_dp.curator.linear_ratios import in_blocks, linear_total
     >>> records = in_blocks(np.array([[0.5, 0.0], [9.0, 0.0], [np.nan, 0.0]]))
-    >>> linear_total(records, np.array([1.0, 0.0]), -0.25, bound=1.0) / LEVELS
+    >>> linear_total(records, np.array([0.0, 1.0, 0.0]), np.array([0.25, 0, 0]), 1.0) / LEVELS
     1.25
     """
-    scale = LEVELS / bound
-    return int(_linear_total(blocks, scale * factors, scale * constant))
+    return int(_linear_total(blocks, after, before, LEVELS / bound))
 
 
 class LinearRatios:
@@ -180,10 +193,11 @@ class LinearRatios:
     ) -> None:
         self._likelihood, self._shapes = likelihood, _shapes(likelihood)
         theta = likelihood.graph[0]
-        self._natural = pytensor.function(
-            [theta], separation.natural, on_unused_input="ignore", **likelihood.compile_kwargs
+        self._natural = DirectCall(
+            pytensor.function(
+                [theta], separation.natural, on_unused_input="ignore", **likelihood.compile_kwargs
+            )
         )
-        self._natural.trust_input = True
         # asked for once a chain, which is not worth the time to compile it
         self._statistics = pytensor.function(
             rows, separation.statistics, on_unused_input="ignore", mode=Mode("py", OPT_NONE)
@@ -225,8 +239,7 @@ class LinearRatios:
         self._kept = {here: before, there: after}
         if before is None or after is None:
             return None
-        factors = after - before
-        return linear_total(self._of_records(), factors[1:], factors.item(0), bound)
+        return linear_total(self._of_records(), after, before, bound)
 
     def _of(self, theta: Vector) -> Vector | None:
         """Factors of the parameters, in an even number after the constant."""
@@ -254,10 +267,6 @@ class LinearRatios:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_blocks": None, "_data": None, "_kept": {}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._natural.trust_input = True
 
 
 def _shapes(likelihood: RecordLikelihood) -> list[tuple[int | None, ...]]:

@@ -10,10 +10,10 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 
-from pymc_dp.compat import jit_function
 from pymc_dp.curator.gradients import RecordGradients
 from pymc_dp.curator.likelihood import RecordLikelihood, records_of
 from pymc_dp.curator.ratios import RecordRatios
+from pymc_dp.graph.direct_call import DirectCall
 from pymc_dp.graph.quick_mode import quick_mode
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.types import Matrix, Variable, Vector
@@ -100,9 +100,7 @@ class RecordModel:
         """Log-density of the public part: priors with their Jacobians, and potentials."""
         theta, log_prior = self.prior_graph
         options = {**self._compile_kwargs, "mode": quick_mode(self._compile_kwargs.get("mode"))}
-        function = pm.compile([theta], log_prior, **options)
-        function.trust_input = True
-        return function
+        return DirectCall(pm.compile([theta], log_prior, **options))
 
     @cached_property
     def prior_gradient(self) -> Callable[[Vector], Vector]:
@@ -126,7 +124,7 @@ class RecordModel:
         """Tell which columns of a basis move coordinates that the likelihood depends on."""
         return np.any(basis[self.likelihood.data_coordinates] != 0, axis=0)
 
-    def posterior_gradient(self, basis: Matrix) -> "PosteriorGradient":
+    def posterior_gradient(self, basis: Matrix) -> DirectCall:
         """Compile the prior's gradient with the likelihood's added.
 
         Parameters
@@ -141,16 +139,14 @@ class RecordModel:
         def by_coordinates(gradient: Variable) -> Variable:
             return (basis.T @ gradient)[columns].inc(likelihood)
 
-        return PosteriorGradient(
-            self._compile_gradient([likelihood], by_coordinates, {"mode": "NUMBA"})
-        )
+        return self._compile_gradient([likelihood], by_coordinates, {"mode": "NUMBA"})
 
     def _compile_gradient(
         self,
         others: list[Variable],
         use: Callable[[Variable], Variable],
         options: dict[str, Any] | None = None,
-    ) -> Callable[..., Vector]:
+    ) -> DirectCall:
         """Compile what is made of the public part's gradient, and of other inputs."""
         theta, log_prior = self.prior_graph
         options = {"on_unused_input": "ignore"} | self._compile_kwargs | (options or {})
@@ -163,8 +159,7 @@ class RecordModel:
                 f"The prior of {self._public_names} has no gradient ({error}): write it with "
                 "differentiable operations, or use pymc_dp.DPPenalty, which needs none."
             ) from error
-        function.trust_input = True
-        return function
+        return DirectCall(function, 1 + len(others))
 
 
 def record_model(
@@ -193,19 +188,3 @@ def record_model(
                 "sampled without the records: use the model that pymc_dp.shard made, not a copy."
             )
     return records
-
-
-class PosteriorGradient:
-    """A compiled function of two vectors, called without PyTensor's own ceremony.
-
-    That takes longer than the few operations in it. Data of the prior, if there is any, comes after
-    the two vectors.
-    """
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-
-    def __call__(self, theta: Vector, likelihood: Vector) -> Vector:
-        """Gradient of the log-density, from that of the log-likelihood."""
-        data = [container.storage[0] for container in self.function.input_storage[2:]]
-        return jit_function(self.function)(theta, likelihood, *data)[0]

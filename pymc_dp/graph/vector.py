@@ -58,8 +58,8 @@ class VectorLayout:
         """Copy of a point with the values of a vector."""
         new = dict(point)
         for name, where in self.slices.items():
-            value = vector[where].reshape(self.shapes[name])
-            new[name] = value.astype(point[name].dtype, copy=False)
+            value, dtype = vector[where].reshape(self.shapes[name]), point[name].dtype
+            new[name] = value if value.dtype == dtype else value.astype(dtype)
         return new
 
     def ends(self, name: str) -> tuple[int, int]:

@@ -76,7 +76,7 @@ def system_discrete_laplace(scale: int, size: int) -> NDArray[np.int64]:
 def _system_noise(scale: int, size: int, largest: int, gaussian: bool) -> NDArray[np.int64]:
     if not 1 <= scale <= largest:
         raise ValueError(f"scale must be a whole number from 1 to {largest}, not {scale!r}.")
-    out, place = np.empty(size, dtype=np.int64), np.zeros(3, dtype=np.int64)
+    out, place = np.empty(size, np.int64), np.zeros(3, np.int64)
     # words that are left over are thrown away: a forked process would use them again
     words = _system_words(_WORDS_A_NUMBER * size + 40)
     while True:

@@ -15,7 +15,8 @@ rng = np.random.default_rng(3)
 
 
 def total_of(columns, factors, constant, bound):
-    return linear_total(in_blocks(columns.T), factors, constant, bound)
+    after = np.append(constant, factors)
+    return linear_total(in_blocks(columns.T), after, np.zeros_like(after), bound)
 
 
 def levels(columns, factors, constant, bound):

@@ -157,7 +157,11 @@ class CuratorStep(ProgressHooks, BlockedStep):
 
     def _leave(self, theta: Vector, point: PointType) -> PointType:
         new = self.space.unflatten(theta, point)
-        self._left_at = self.space.flatten(new)[self.own].tobytes()
+        for name in self.space.slices:
+            if new[name].dtype != theta.dtype:  # rounded
+                theta = self.space.flatten(new)
+                break
+        self._left_at = theta[self.own].tobytes()
         return new
 
     @property

@@ -237,7 +237,7 @@ class DPPenalty(PenaltyStep):
 
     def _propose(self, theta: Vector, rng: np.random.Generator) -> tuple[Vector, int | None]:
         if self.proposal == "joint":
-            return theta + self._moves @ rng.standard_normal(self._columns.size), None
+            return theta + self._moves.dot(rng.standard_normal(self._columns.size)), None
         column = int(rng.integers(self._columns.size))
         move = rng.normal()
         if self.proposal == "guided":
