@@ -137,9 +137,7 @@ def in_blocks(statistics: Matrix) -> NDArray[np.float64]:
     return blocks
 
 
-def linear_total(
-    blocks: NDArray[np.float64], after: Vector, before: Vector, bound: float
-) -> int:
+def linear_total(blocks: NDArray[np.float64], after: Vector, before: Vector, bound: float) -> int:
     """Sum of log-ratios that are linear in records' statistics, each clipped to +-bound.
 
     Parameters

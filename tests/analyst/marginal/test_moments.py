@@ -74,6 +74,81 @@ def test_functions_of_normal_records(order, mu, sigma):
     np.testing.assert_array_less(np.abs(covariances / N - expected[1]), 1e-7 * scale + 1e-9)
 
 
+GAMMA_FUNCTIONS = {
+    "sum": (lambda x: x, lambda x: x),
+    "clamped": (lambda x: pmdp.clamp(x, 0, 2), lambda x: np.clip(x, 0, 2)),
+    "clamped square": (lambda x: pmdp.clamp(x, 0.5, 2) ** 2, lambda x: np.clip(x, 0.5, 2) ** 2),
+    "above": (lambda x: (x > 0.7) * 1.0, lambda x: (x > 0.7) * 1.0),
+    "size": (lambda x: pt.abs(x - 0.3), lambda x: np.abs(x - 0.3)),
+}
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.4, 3.0, 1e4])
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 30.0])
+def test_functions_of_gamma_records_in_closed_form(alpha, scale):
+    with pm.Model() as model:
+        s = pm.HalfNormal("s", 1)
+        x = (
+            pm.Exponential("x", scale=s, shape=N)
+            if alpha == 1
+            else pm.Gamma("x", alpha, 1 / s, shape=N)
+        )
+        sums = pt.stack([f(x).sum() for f, _ in GAMMA_FUNCTIONS.values()])
+        pmdp.Privatized("r", sums, NOISE, observed=np.zeros(len(GAMMA_FUNCTIONS)))
+    means, covariances = found_moments(model, None, s=scale)
+    # in the logarithm of x, where the density is smooth at zero, too
+    law = stats.gamma(alpha, scale=scale)
+    low, high = np.log(law.ppf(1e-15)), np.log(law.isf(1e-15)) + 1
+    expected = integrated(
+        lambda u: law.pdf(np.exp(u)) * np.exp(u),
+        [lambda u, f=f: f(np.exp(u)) for _, f in GAMMA_FUNCTIONS.values()],
+        low,
+        high,
+        np.log([0.3, 0.5, 0.7, 2]).clip(low, high),
+    )
+    sd = np.sqrt(expected[1][[0, 2, 5, 9, 14]])
+    np.testing.assert_allclose(means / N, expected[0], rtol=1e-6, atol=1e-9)
+    bound = 1e-6 * np.outer(sd, sd)[np.tril_indices(5)] + 1e-12
+    np.testing.assert_array_less(np.abs(covariances / N - expected[1]), bound)
+
+
+def test_gamma_records_of_different_shapes_and_a_gradient():
+    shapes = np.repeat([0.5, 2.0, 7.0], [300, 500, 200])
+    with pm.Model() as model:
+        rate = pm.HalfNormal("rate", 1)
+        x = pm.Gamma("x", shapes, rate, shape=N)
+        pmdp.Privatized("r", pmdp.clamp(x, 0, 3).sum(), NOISE, observed=0.0)
+    block = record_blocks(model, record_variables(model))[0]
+    moments = Contributions(model, block).closed_form()
+    value = pt.dscalar()
+    graphs = graph_replace([moments.means[0], moments.covariances[0][0]], {rate: value})
+    evaluate = pytensor.function(
+        [value], [*graphs, *(pt.grad(graph, value) for graph in graphs)], mode=ONCE
+    )
+    for at in (0.2, 1.0, 40.0):
+        mean, variance, by_mean, by_variance = evaluate(at)
+        laws = [stats.gamma(a, scale=1 / at) for a in (0.5, 2, 7)]
+        m = [law.expect(lambda v: np.clip(v, 0, 3), 0, 3) + 3 * law.sf(3) for law in laws]
+        m2 = [law.expect(lambda v: np.clip(v, 0, 3) ** 2, 0, 3) + 9 * law.sf(3) for law in laws]
+        spread = np.array(m2) - np.array(m) ** 2
+        np.testing.assert_allclose(mean, np.dot([300, 500, 200], m), rtol=1e-7)
+        np.testing.assert_allclose(variance, np.dot([300, 500, 200], spread), rtol=1e-6)
+        above, below = evaluate(at * (1 + 1e-6)), evaluate(at * (1 - 1e-6))
+        slopes = [(up - down) / (2e-6 * at) for up, down in zip(above[:2], below[:2], strict=True)]
+        np.testing.assert_allclose([by_mean, by_variance], slopes, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("shape", ["latent", "data", "large"])
+def test_gamma_records_that_have_no_closed_form(shape):
+    with pm.Model() as model:
+        a = pm.HalfNormal("a", 1)
+        alpha = {"latent": a, "data": pm.Data("d", 2.0), "large": 2e3}[shape]
+        x = pm.Gamma("x", alpha, a, shape=N)
+        pmdp.Privatized("r", pmdp.clamp(x, 0, 3).sum(), NOISE, observed=0.0)
+    block = record_blocks(model, record_variables(model))[0]
+    assert Contributions(model, block).closed_form() is None
+
+
 FAMILIES = {
     "gamma": (
         lambda a: pm.Gamma.dist(a, 2, shape=N),

@@ -8,12 +8,20 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
 from pytensor.graph.replace import graph_replace
-from pytensor.tensor.random.basic import NormalRV
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import ExponentialRV, GammaRV, NormalRV
 
 from pymc_dp.analyst.marginal.held import held
 from pymc_dp.analyst.marginal.normal.kinks import kinks_of
 from pymc_dp.analyst.marginal.normal.nodes import Table, aligned_bounds, node_table, uncensored
+from pymc_dp.analyst.marginal.normal.partial_moments import (
+    LARGEST_SHAPE,
+    PartialMoments,
+    gamma_partial_moments,
+    normal_partial_moments,
+)
 from pymc_dp.analyst.marginal.normal.piecewise import PiecewisePolynomials, piecewise_polynomials
 from pymc_dp.analyst.marginal.normal.places import TooManyNodesError
 from pymc_dp.analyst.marginal.normal.simulated import simulated_table
@@ -84,24 +92,44 @@ class Contributions:
             self.sizes = pt.stack([self.size.number])
 
     def closed_form(self) -> Moments | None:
-        """Write moments in closed form: of piecewise polynomials of one normal variable."""
-        polynomials = self.polynomials()
-        if polynomials is None:
+        """Write moments in closed form: of piecewise polynomials of one normal or gamma variable.
+
+        Gamma variables must have a shape that is known, and exponential ones have.
+        """
+        found = self._standardised()
+        polynomials = None if found is None else self._polynomials()
+        if found is None or polynomials is None:
             return None
-        [record] = self.block.records
-        on = on_rows([(p, 0) for p in aligned_parameters(record)], {}, self.index, self.parameters)
-        mu, sigma = (p[0] if p.type.shape[0] == 1 else p for p in on)
-        means, covariances = polynomials.normal_moments(mu, sigma)
+        means, covariances = polynomials.moments(*found)
         return Moments(
             [self._total(mean) for mean in means],
             [[self._total(entry) for entry in row] for row in covariances],
         )
 
-    def polynomials(self) -> PiecewisePolynomials | None:
-        """Contributions as piecewise polynomials of one normal variable, where they are such."""
+    def _standardised(self) -> tuple[Any, Variable, PartialMoments] | None:
+        """Place and scale of the one record variable, and integrals of what is left of it."""
         [record, *more] = self.block.records
-        if more or not isinstance(record.owner.op, NormalRV) or record.type.ndim != 1:
+        if more or record.type.ndim != 1:
             return None
+        op, aligned = record.owner.op, [(p, 0) for p in aligned_parameters(record)]
+        if not isinstance(op, NormalRV | GammaRV | ExponentialRV):
+            return None
+        on = on_rows(aligned, {}, self.index, self.parameters)
+        first, *rest = [p[0] if p.type.shape[0] == 1 else p for p in on]
+        if isinstance(op, NormalRV):
+            return first, rest[0], normal_partial_moments
+        if isinstance(op, ExponentialRV):
+            return 0.0, first, gamma_partial_moments(1.0)
+        if any(v.owner is None and not isinstance(v, Constant) for v in ancestors([first])):
+            return None  # the gradient by a shape takes longer than nodes
+        shape = first.eval()
+        if not np.all((shape > 0) & (shape <= LARGEST_SHAPE)):
+            return None
+        return 0.0, rest[0], gamma_partial_moments(shape)
+
+    def _polynomials(self) -> PiecewisePolynomials | None:
+        """Contributions as piecewise polynomials of the one record variable, if they are such."""
+        [record] = self.block.records
         plain = without_shapes(self.block.contributions, [record], self.parameters)
         used = direct_inputs(plain, self.model.basic_RVs)
         if not set(used) <= {record}:

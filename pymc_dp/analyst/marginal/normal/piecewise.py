@@ -1,18 +1,14 @@
-r"""Moments of piecewise polynomials of a normal record, in closed form.
+r"""Moments of piecewise polynomials of one normal or gamma record, in closed form.
 
 Clamped values, their squares, indicators, absolute values: what one record adds to a sum is most
 often a polynomial between kinks. With :math:`x = \mu + \sigma z`, each piece is a polynomial in z,
-and integrals of :math:`z^k \phi(z)` from a to b follow from the first two,
-
-.. math:: I_0 = \Phi(b) - \Phi(a), \quad I_1 = \phi(a) - \phi(b), \quad
-          I_k = (k - 1) I_{k-2} + a^{k-1}\phi(a) - b^{k-1}\phi(b).
+and what is left are integrals of powers of z between kinks (:mod:`.partial_moments`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import comb
 from typing import Any
 
@@ -21,12 +17,12 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 
 from pymc_dp.analyst.marginal.normal.kinks import on_numbers
+from pymc_dp.analyst.marginal.normal.partial_moments import PartialMoments
 from pymc_dp.types import Array, Matrix, Variable
 
 __all__ = ["PiecewisePolynomials", "piecewise_polynomials"]
 
 _DEGREE = 4
-_SQRT2 = np.sqrt(2.0)
 
 
 @dataclass(frozen=True)
@@ -47,13 +43,25 @@ class PiecewisePolynomials:
     centres: Matrix
     coefficients: Array
 
-    def normal_moments(
-        self, mu: Variable, sigma: Variable
+    def moments(
+        self, mu: Any, sigma: Variable, partial: PartialMoments
     ) -> tuple[list[Variable], list[list[Variable]]]:
-        """Means, and covariances (lower triangle), if the number is Normal(mu, sigma)."""
+        """Means, and covariances (lower triangle), if the number is mu + sigma z.
+
+        Parameters
+        ----------
+        mu, sigma : scalar or vector
+            Place and scale of the number, for all rows or one for each.
+        partial : callable
+            Integrals of powers of z between ends, see :mod:`.partial_moments`.
+        """
         pieces = [self._in_z(j, mu, sigma) for j in range(self.centres.shape[1])]
         longest = 2 * max((len(p) for piece in pieces for p in piece), default=1) - 1
-        integrals = self._integrals(mu, sigma, longest)
+        ends = [
+            (_constant(np.clip(kinks, -1e300, 1e300)) - mu) / sigma  # powers must stay finite
+            for kinks in self.kinks.T
+        ]
+        integrals = partial(ends, longest)
         functions = range(self.coefficients.shape[3])
         means = [
             _sum(_dot(piece[f], integrals[j]) for j, piece in enumerate(pieces)) for f in functions
@@ -88,41 +96,6 @@ class PiecewisePolynomials:
             )
             for c in np.moveaxis(self.coefficients[:, j], 2, 0)
         ]
-
-    def _integrals(self, mu: Variable, sigma: Variable, longest: int) -> list[list[Any]]:
-        """Integrals of the powers of z, a list for each piece."""
-        ends: list[Any] = [None]
-        for kinks in self.kinks.T:
-            z = (_constant(np.clip(kinks, -1e300, 1e300)) - mu) / sigma
-            # far out all that matters is which side it is, and powers must stay finite
-            ends.append(pt.clip(z, -40.0, 40.0))
-        ends.append(None)
-        densities: list[Any] = [
-            None if z is None else pt.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) for z in ends
-        ]
-        result = []
-        for (a, b), (pa, pb) in zip(pairwise(ends), pairwise(densities), strict=True):
-            found: list[Any] = [_mass(a, b)]
-            for k in range(1, longest):
-                edge = _sum(
-                    sign * (z ** (k - 1) if k > 1 else 1.0) * p
-                    for sign, z, p in ((1.0, a, pa), (-1.0, b, pb))
-                    if z is not None
-                )
-                found.append(edge if k == 1 else (k - 1.0) * found[k - 2] + edge)
-            result.append(found)
-        return result
-
-
-def _mass(a: Any, b: Any) -> Any:
-    """Probability of a standard normal between a and b; None is infinite."""
-    if a is None and b is None:
-        return 1.0
-    if a is None:
-        return 0.5 * pt.erfc(-b / _SQRT2)
-    if b is None:
-        return 0.5 * pt.erfc(a / _SQRT2)
-    return 0.5 * (pt.erf(b / _SQRT2) - pt.erf(a / _SQRT2))
 
 
 def piecewise_polynomials(
