@@ -120,14 +120,14 @@ def composed_epsilon(
     Parameters
     ----------
     queries : sequence of GaussianQueries
-        They may depend on one another's answers; which kinds there are must not, see
-        :func:`counted_in_turn`.
+        They may depend on one another's answers; which kinds there are must not. A
+        :class:`~pymc_dp.PrivacyBudget` refuses, or counts otherwise, what may have been chosen so.
     delta : float
         Privacy parameter between 0 and 1.
     accountant : {"pld", "rdp"}
         How to count queries on batches: by privacy loss distributions
-        (:mod:`pymc_dp.accounting.privacy_loss`), which are tight, or by Rényi-DP. Queries on all
-        records are counted exactly.
+        (:mod:`pymc_dp.accounting.privacy_loss`), which are tight, or by Rényi-DP at the order that
+        suits them best. Queries on all records alone are counted exactly.
     neighbours : {"substitute", "add_remove"}
         Whether a record has other values or is missing, which matters to batches.
 
@@ -318,7 +318,7 @@ def batch_noise_multiplier(
     >>> round(batch_noise_multiplier(4.0, 1e-6, 2256, 0.01), 2)
     0.98
     >>> round(batch_noise_multiplier(4.0, 1e-6, 2256, 0.01, "rdp"), 2)
-    1.38
+    1.41
     """
     if accountant == "rdp":
         order, bound = filter_order(epsilon, delta)

@@ -194,7 +194,7 @@ def test_batches_after_a_look_at_all_records_take_a_budget_that_may_mix(model):
         with model:
             step = pmdp.DPSGLD(budget=budget, batch_fraction=0.1, **settings)
             if accountant == "pld":
-                with pytest.raises(pmdp.PrivacyError, match='Write PrivacyBudget.*"rdp"'):
+                with pytest.raises(pmdp.PrivacyError, match='accountant="rdp"'):
                     pmdp.sample(20, tune=0, chains=2, step=step, **QUIET)
                 assert len(budget.claims()) == 1
             else:
