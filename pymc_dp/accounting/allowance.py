@@ -158,7 +158,7 @@ class Allowance:
         if check is not None:
             check(queries)
         if self._books is not None:
-            self._books.claim(queries, self._key, lambda claims: True)
+            self._books.claim(queries, self._key, lambda before, claims: True)
             return Door(queries, record_weight(self.neighbours), rng.spawn(1)[0])
         assert self.budget is not None
         return self.budget.open(queries, self._key)
@@ -208,10 +208,10 @@ class Allowance:
             pair = (self.budget.spent, self.budget.delta)
         if any(queries.fraction < 1 for queries in claims):
             details |= {"batch_fraction": claims[0].fraction, "sampling": claims[0].sampling}
-            if self.budget is not None:
-                details["accountant"] = self.budget.accountant
         else:
             details["mu"] = math.fsum(queries.mu for queries in claims)
+        if self.budget is not None and ("mu" not in details or self.budget.accountant != "pld"):
+            details["accountant"] = self.budget.accountant
         ratios, gradients = claims[:: self._kinds], claims[1::2] if self._kinds == 2 else []
         if gradients:
             details["gradients"] = sum(queries.iterations for queries in gradients)

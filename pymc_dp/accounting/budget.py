@@ -5,19 +5,17 @@ import operator
 import os
 from collections.abc import Iterable, Sequence
 
+from pymc_dp.accounting.accountants import make_accountant, mixes_batches
 from pymc_dp.accounting.composition import (
     FIXED_SIZES,
     Accountant,
     GaussianQueries,
     Sampling,
-    batch_noise_multiplier,
     composed_epsilon,
-    epsilon_in_turn,
-    mu_left,
 )
 from pymc_dp.accounting.door import Door
 from pymc_dp.accounting.errors import PrivacyError
-from pymc_dp.accounting.gaussian import gaussian_epsilon, gaussian_mu
+from pymc_dp.accounting.gaussian import gaussian_epsilon
 from pymc_dp.accounting.ledger import Ledger
 from pymc_dp.numerics.arguments import number
 from pymc_dp.types import Neighbours
@@ -74,6 +72,10 @@ def _checked(queries: GaussianQueries) -> GaussianQueries:
     return GaussianQueries(noise, iterations, fraction, queries.epsilon, queries.sampling)
 
 
+def _fixed_size(queries: GaussianQueries) -> bool:
+    return queries.fraction < 1 and queries.sampling == "fixed"
+
+
 class PrivacyBudget:
     """An (epsilon, delta) guarantee that several chains, runs and releases spend together.
 
@@ -88,8 +90,9 @@ class PrivacyBudget:
         Which data sets must be hard to tell apart: those where one record has other values (the
         number of records is public), or those where one record is missing.
     accountant : {"pld", "rdp"}
-        How steps on random batches are counted: by privacy loss distributions, which are tight, or
-        by Rényi-DP.
+        How claims are counted. ``"pld"``: looks at all records exactly, steps on random batches by
+        privacy loss distributions, which are tight. ``"rdp"``: everything by Rényi-DP, which pays
+        for less, and for batches together with anything else.
 
     Notes
     -----
@@ -99,8 +102,15 @@ class PrivacyBudget:
 
     What is claimed may be chosen by earlier answers. For that, pure epsilons are added up before
     any other look alone, and count as Gaussian noise after it
-    (:func:`~pymc_dp.accounting.composition.counted_in_turn`). Kinds of random batches must not be
-    chosen so: no proof covers that.
+    (:func:`~pymc_dp.accounting.composition.counted_in_turn`). Privacy loss distributions do not
+    allow it where kinds of looks mix: who saw the answer of a look at all records and then decided
+    whether more of them or batches follow takes what suits that answer, and learns at up to twice
+    the delta of either. So with ``accountant="pld"`` steps on random batches share the budget with
+    looks of their own kind alone (the same noise and batches, any number of them, after pure
+    epsilons or not), or with kinds that one claim, the first, lists together; all else is refused.
+    A pilot and then steps on batches take ``accountant="rdp"``: there all looks are counted by
+    their Rényi divergences at one order, which epsilon and delta alone decide, and such sums hold
+    however the next look is chosen (:func:`~pymc_dp.accounting.renyi.filter_order`).
 
     A ledger is worth what its file is worth. While this process lives, a ledger that lost claims
     (deleted, replaced, restored from an older copy) is refused. After a restart nothing but the
@@ -132,8 +142,14 @@ class PrivacyBudget:
         record_weight(neighbours)
         self.epsilon, self.delta = number("epsilon", epsilon), number("delta", delta)
         self.neighbours, self.accountant = neighbours, accountant
-        self.mu = gaussian_mu(self.epsilon, self.delta)
-        self._ledger = Ledger(ledger, self.epsilon, self.delta, neighbours)
+        self._accountant = make_accountant(accountant, self.epsilon, self.delta, neighbours)
+        self.mu = self._accountant.mu
+        if self.mu <= 0:
+            raise ValueError(
+                f'accountant="rdp" pays for nothing at epsilon={self.epsilon}, delta={self.delta}: '
+                'ask for a larger epsilon, or write accountant="pld".'
+            )
+        self._ledger = Ledger(ledger, self.epsilon, self.delta, neighbours, accountant)
 
     def __repr__(self) -> str:
         return f"PrivacyBudget(epsilon={self.epsilon}, delta={self.delta}, spent={self.spent:.6g})"
@@ -158,22 +174,16 @@ class PrivacyBudget:
     @property
     def spent(self) -> float:
         """Epsilon, at the budget's delta, of everything claimed so far."""
-        return self._composed(self.claims())
-
-    def _composed(self, claims: Sequence[GaussianQueries]) -> float:
-        return epsilon_in_turn(claims, self.epsilon, self.delta, self.accountant, self.neighbours)
+        return self._accountant.spent(self.claims())
 
     @property
     def unspent(self) -> float:
-        """Share of the whole budget that is left; 0 once steps on random batches have claimed."""
-        claims = self.claims()
-        if any(queries.fraction < 1 for queries in claims):
-            return 0.0
-        return max(0.0, mu_left(claims, self.epsilon, self.delta) / self.mu)
+        """Share of the whole budget that is left; with ``"pld"``, 0 once batches were claimed."""
+        return max(0.0, self._accountant.left(self.claims()) / self.mu)
 
     @property
     def remaining(self) -> tuple[float, float]:
-        """The guarantee (epsilon, delta) of a budget as large as what is left of this one."""
+        """The guarantee (epsilon, delta) of looks at all records that what is left pays for."""
         return gaussian_epsilon(self.delta, self.mu * self.unspent), self.delta
 
     def gaussian_queries(
@@ -201,13 +211,10 @@ class PrivacyBudget:
         if fraction == 1:
             mu = self.mu * share * (1 - 1e-12)  # so that rounded shares never add to more than 1
             return GaussianQueries(math.sqrt(iterations / (2 * mu)), iterations)
-        if self.neighbours != "substitute" and sampling == "fixed":
+        wish = GaussianQueries(1.0, iterations, fraction, sampling=sampling)
+        if self.neighbours != "substitute" and _fixed_size(wish):
             raise ValueError(FIXED_SIZES)
-        # equal shares of everything: calibrate as if all shares were used in the same way
-        total = math.ceil(iterations / share)
-        noise = batch_noise_multiplier(
-            self.epsilon, self.delta, total, fraction, self.accountant, sampling, self.neighbours
-        )
+        noise = self._accountant.batch_noise(self.claims(), wish, share)
         return GaussianQueries(noise, iterations, fraction, sampling=sampling)
 
     def claim(self, queries: GaussianQueries | Sequence[GaussianQueries], purpose: str) -> None:
@@ -263,18 +270,20 @@ class PrivacyBudget:
         self.claim(looks, purpose)
         return Door(looks, record_weight(self.neighbours))
 
-    def _fits(self, claims: Sequence[GaussianQueries]) -> bool:
-        claims = self._trusted(claims)
-        if all(queries.fraction == 1 for queries in claims):
-            return mu_left(claims, self.epsilon, self.delta) >= 0
-        return self._composed(claims) <= self.epsilon
+    def _fits(self, before: Sequence[GaussianQueries], claims: Sequence[GaussianQueries]) -> bool:
+        if self.neighbours != "substitute" and any(map(_fixed_size, claims)):
+            raise ValueError(FIXED_SIZES)
+        return self._accountant.fits(self._trusted(before), claims)
 
 
 def spent_together(budgets: Iterable[PrivacyBudget]) -> tuple[float, float]:
     """Tell the guarantee (epsilon, delta) of all that was claimed from several budgets.
 
-    They are spent on the same records, so claims compose as if they were made on one budget, at the
-    largest of the deltas.
+    They are spent on the same records. Gaussian looks at all records, and looks at batches of one
+    kind, compose as if they were claimed from one budget, at the largest of the deltas. Where
+    batches or pure epsilons mix with other kinds, which answers may have chosen, or a budget counts
+    by Rényi-DP, the epsilons and the deltas of the budgets that were claimed from are added up:
+    each of them holds by itself.
 
     Raises
     ------
@@ -287,8 +296,11 @@ def spent_together(budgets: Iterable[PrivacyBudget]) -> tuple[float, float]:
             'Guarantees for neighbours="substitute" and for "add_remove" do not compose to one: '
             "share one PrivacyBudget(...), budget=, between all steps of a run."
         )
-    tight = all(budget.accountant == "pld" for budget in separate)
+    used = [budget for budget in separate if budget.claims()]
+    claims = [one for budget in used for one in budget.claims()]
+    pure = any(one.epsilon is not None for one in claims)
+    if pure or mixes_batches(claims) or any(budget.accountant != "pld" for budget in used):
+        return math.fsum(one.spent for one in used), math.fsum(one.delta for one in used)
     delta = max(budget.delta for budget in separate)
-    claims = [one for budget in separate for one in budget.claims()]
     neighbours = separate[0].neighbours if separate else "substitute"
-    return composed_epsilon(claims, delta, "pld" if tight else "rdp", neighbours), delta
+    return composed_epsilon(claims, delta, "pld", neighbours), delta

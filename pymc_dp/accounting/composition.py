@@ -1,19 +1,21 @@
 """What a list of noisy looks at the data costs together."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri_exp
 
 from pymc_dp.accounting.gaussian import _check_delta, _check_epsilon, gaussian_epsilon, gaussian_mu
 from pymc_dp.accounting.privacy_loss import Look, composed_loss_epsilon
 from pymc_dp.accounting.renyi import (
     ORDERS,
+    filter_order,
     poisson_gaussian_rdp,
     rdp_epsilon,
     subsampled_gaussian_rdp,
@@ -118,14 +120,14 @@ def composed_epsilon(
     Parameters
     ----------
     queries : sequence of GaussianQueries
-        They may depend on one another's answers; which kinds there are must not, see
-        :func:`counted_in_turn`.
+        They may depend on one another's answers; which kinds there are must not. A
+        :class:`~pymc_dp.PrivacyBudget` refuses, or counts otherwise, what may have been chosen so.
     delta : float
         Privacy parameter between 0 and 1.
     accountant : {"pld", "rdp"}
         How to count queries on batches: by privacy loss distributions
-        (:mod:`pymc_dp.accounting.privacy_loss`), which are tight, or by Rényi-DP. Queries on all
-        records are counted exactly.
+        (:mod:`pymc_dp.accounting.privacy_loss`), which are tight, or by Rényi-DP at the order that
+        suits them best. Queries on all records alone are counted exactly.
     neighbours : {"substitute", "add_remove"}
         Whether a record has other values or is missing, which matters to batches.
 
@@ -202,38 +204,6 @@ def counted_in_turn(
     return list(queries[:number]), [replace(query, epsilon=None) for query in queries[number:]]
 
 
-def epsilon_in_turn(
-    queries: Sequence[GaussianQueries],
-    epsilon: float,
-    delta: float,
-    accountant: Accountant = "pld",
-    neighbours: Neighbours = "substitute",
-) -> float:
-    """Epsilon of what was claimed from a guarantee, counted as :func:`counted_in_turn` tells."""
-    pure, rest = counted_in_turn(queries, epsilon, delta)
-    total = pure_epsilon(pure) + composed_epsilon(rest, delta, accountant, neighbours)
-    return min(total, pure_epsilon(queries)) if _all_pure(queries) else total
-
-
-def mu_left(queries: Sequence[GaussianQueries], epsilon: float, delta: float) -> float:
-    """Mu of further Gaussian queries that (epsilon, delta) pays for; negative if too much is spent.
-
-    As :func:`epsilon_in_turn`, for queries on all records.
-    """
-    pure, rest = counted_in_turn(queries, epsilon, delta)
-    after = epsilon - math.fsum(query.epsilon or 0.0 for query in pure)
-    left = -math.inf
-    if after >= 0:
-        left = gaussian_mu(after, delta) - math.fsum(query.mu for query in rest)
-    if _all_pure(queries) and math.fsum(query.epsilon or 0.0 for query in queries) <= epsilon:
-        left = max(left, 0.0)  # nothing but delta is left, of which they have none
-    return left
-
-
-def _all_pure(queries: Sequence[GaussianQueries]) -> bool:
-    return all(query.epsilon is not None for query in queries)
-
-
 def _gaussian_composed(
     queries: Sequence[GaussianQueries],
     delta: float,
@@ -252,8 +222,30 @@ def _gaussian_composed(
         return _loss_epsilon(looks, mu, _check_delta(delta), neighbours)
     total = mu * ORDERS.astype(float)
     for query in batches:
-        total += query.iterations * _batch_rdp(query, neighbours)
+        total += query.iterations * _batch_rdp(query, neighbours, ORDERS)
     return rdp_epsilon(ORDERS, total, delta)
+
+
+def renyi_divergence(
+    queries: Sequence[GaussianQueries], order: int, neighbours: Neighbours
+) -> float:
+    """Rényi divergence of all the queries together at an order, rounded up."""
+    kinds: Counter[GaussianQueries] = Counter()
+    for query in queries:
+        kinds[replace(query, iterations=1, epsilon=None)] += query.iterations
+    return math.fsum(
+        count * _one_divergence(one, order, neighbours) for one, count in kinds.items()
+    )
+
+
+@lru_cache(maxsize=4096)
+def _one_divergence(query: GaussianQueries, order: int, neighbours: Neighbours) -> float:
+    if query.fraction == 1:
+        return order * query.mu
+    if neighbours != "substitute" and query.sampling == "fixed":
+        raise ValueError(FIXED_SIZES)
+    # so little that the logarithm of 1 and a bit is rounded off must not be free
+    return float(_batch_rdp(query, neighbours, [order])[0]) * (1 + 1e-9) + 1e-14
 
 
 FIXED_SIZES = (
@@ -262,11 +254,13 @@ FIXED_SIZES = (
 )
 
 
-def _batch_rdp(query: GaussianQueries, neighbours: Neighbours) -> NDArray[np.float64]:
+def _batch_rdp(
+    query: GaussianQueries, neighbours: Neighbours, orders: ArrayLike
+) -> NDArray[np.float64]:
     noise, fraction = query.noise_multiplier, query.fraction
     if query.sampling == "fixed":
-        return subsampled_gaussian_rdp(noise, fraction)
-    return poisson_gaussian_rdp(noise, fraction, neighbours)
+        return subsampled_gaussian_rdp(noise, fraction, orders)
+    return poisson_gaussian_rdp(noise, fraction, neighbours, orders)
 
 
 def _look(query: GaussianQueries, neighbours: Neighbours) -> Look:
@@ -310,17 +304,25 @@ def batch_noise_multiplier(
         Number of batches, over all chains.
     fraction : float
         A record's chance to be in a batch.
-    accountant, neighbours
-        As in :func:`composed_epsilon`.
+    accountant : {"pld", "rdp"}
+        As of the budget that they will be claimed from: for ``"rdp"`` noise is found at the one
+        order of :func:`~pymc_dp.accounting.renyi.filter_order`.
     sampling : {"fixed", "poisson"}
         As of :class:`GaussianQueries`.
+    neighbours
+        As in :func:`composed_epsilon`.
 
     Examples
     --------
     >>> from pymc_dp.accounting import batch_noise_multiplier
     >>> round(batch_noise_multiplier(4.0, 1e-6, 2256, 0.01), 2)
     0.98
+    >>> round(batch_noise_multiplier(4.0, 1e-6, 2256, 0.01, "rdp"), 2)
+    1.41
     """
+    if accountant == "rdp":
+        order, bound = filter_order(epsilon, delta)
+        return renyi_noise_multiplier(order, bound, iterations, fraction, sampling, neighbours)
 
     def fits(noise_multiplier: float) -> bool:
         query = GaussianQueries(noise_multiplier, iterations, fraction, sampling=sampling)
@@ -334,6 +336,35 @@ def batch_noise_multiplier(
     while low > 0.02 and fits(low):
         low, high = low / 1.5, low
     while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+def renyi_noise_multiplier(
+    order: int,
+    divergence: float,
+    iterations: int,
+    fraction: float,
+    sampling: Sampling,
+    neighbours: Neighbours,
+) -> float:
+    """Smallest noise multiplier of queries on random batches with a divergence at an order."""
+
+    def fits(noise_multiplier: float) -> bool:
+        query = GaussianQueries(noise_multiplier, iterations, fraction, sampling=sampling)
+        return renyi_divergence([query], order, neighbours) <= divergence
+
+    if divergence <= 2e-14 * iterations:  # what each look is rounded up by
+        raise ValueError(
+            f"Divergences of {iterations} looks at batches are too small for floats: ask for "
+            "fewer, or for a larger part of the budget."
+        )
+    high = math.sqrt(order * iterations / divergence)  # more than all records would need
+    low = high / 2
+    while fits(low):
+        low, high = low / 2, low
+    while high - low > 1e-11 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if fits(middle) else (middle, high)
     return high

@@ -23,7 +23,8 @@ from pymc_dp.accounting.errors import PrivacyError
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS guarantee (
     one INTEGER PRIMARY KEY CHECK (one = 1),
-    epsilon REAL NOT NULL, delta REAL NOT NULL, neighbours TEXT NOT NULL
+    epsilon REAL NOT NULL, delta REAL NOT NULL, neighbours TEXT NOT NULL,
+    accountant TEXT NOT NULL DEFAULT 'pld'
 );
 CREATE TABLE IF NOT EXISTS claims (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -31,6 +32,13 @@ CREATE TABLE IF NOT EXISTS claims (
     purpose TEXT NOT NULL, epsilon REAL, sampling TEXT NOT NULL DEFAULT 'fixed'
 );
 """
+# columns that files of earlier versions lack: batches had a fixed size, and which accountant had
+# counted was not kept, so that the stricter one goes on
+_ADDED = {
+    "claims": "sampling TEXT NOT NULL DEFAULT 'fixed'",
+    "guarantee": "accountant TEXT NOT NULL DEFAULT 'pld'",
+}
+_GUARANTEE = "epsilon, delta, neighbours, accountant"
 _COLUMNS = ", ".join(field.name for field in fields(GaussianQueries))
 # in one statement, so that both are of one moment: how many there were, and those that are there
 _ROWS = f"""
@@ -54,10 +62,17 @@ class Ledger:
         the process that made it.
     epsilon, delta, neighbours
         The guarantee; a file that holds another one is refused.
+    accountant : str
+        How claims are counted, which is settled with the first of them.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | None, epsilon: float, delta: float, neighbours: str
+        self,
+        path: str | os.PathLike[str] | None,
+        epsilon: float,
+        delta: float,
+        neighbours: str,
+        accountant: str = "pld",
     ) -> None:
         if path is None:
             handle, name = tempfile.mkstemp(prefix="pymc_dp_", suffix=".ledger")
@@ -72,19 +87,22 @@ class Ledger:
             db.execute("BEGIN IMMEDIATE")
             for statement in _SCHEMA.split(";"):
                 db.execute(statement)
-            if "sampling" not in {row[1] for row in db.execute("PRAGMA table_info(claims)")}:
-                # an older file, which knows batches of a fixed size alone
-                db.execute("ALTER TABLE claims ADD COLUMN sampling TEXT NOT NULL DEFAULT 'fixed'")
+            for table, column in _ADDED.items():
+                known = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
+                if column.split()[0] not in known:
+                    db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+            asked = (epsilon, delta, neighbours, accountant)
             db.execute(
-                "INSERT OR IGNORE INTO guarantee VALUES (1, ?, ?, ?)", (epsilon, delta, neighbours)
+                f"INSERT OR IGNORE INTO guarantee (one, {_GUARANTEE}) VALUES (1, ?, ?, ?, ?)", asked
             )
-            kept = db.execute("SELECT epsilon, delta, neighbours FROM guarantee").fetchone()
+            kept = db.execute(f"SELECT {_GUARANTEE} FROM guarantee").fetchone()
             db.execute("COMMIT")
             self._read(db)
-        if kept != (epsilon, delta, neighbours):
+        if kept != asked:
             raise PrivacyError(
                 f"The ledger {self.path} holds a budget of epsilon={kept[0]}, delta={kept[1]}, "
-                f"neighbours={kept[2]!r}: write those, or name another file for another budget."
+                f"neighbours={kept[2]!r}, accountant={kept[3]!r}: write those, or name another "
+                "file for another budget."
             )
 
     @contextmanager
@@ -126,13 +144,13 @@ class Ledger:
         self,
         claims: Sequence[GaussianQueries],
         purpose: str,
-        fits: Callable[[Sequence[GaussianQueries]], bool],
+        fits: Callable[[Sequence[GaussianQueries], Sequence[GaussianQueries]], bool],
     ) -> bool:
-        """Write all claims if they and all earlier ones fit; nobody else can in between."""
+        """Write all claims if they fit beside all earlier ones; nobody else can in between."""
         with self._open() as db:
             db.execute("BEGIN IMMEDIATE")
             before = self._read(db)
-            if not fits([*_queries(before), *claims]):
+            if not fits(_queries(before), claims):
                 db.execute("ROLLBACK")
                 return False
             rows = [(*astuple(one), purpose) for one in claims]

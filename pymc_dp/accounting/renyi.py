@@ -5,16 +5,18 @@ distributions (:mod:`pymc_dp.accounting.privacy_loss`), which budgets use by def
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, logsumexp
 
-from pymc_dp.accounting.gaussian import _check_delta, _check_epsilon, _check_positive
+from pymc_dp.accounting.gaussian import _MARGIN, _check_delta, _check_epsilon, _check_positive
 from pymc_dp.types import Neighbours
 
 ORDERS: NDArray[np.int64] = np.unique(np.geomspace(2, 2048, 90).round().astype(np.int64))
 """Whole orders at which subsampled mechanisms are accounted for."""
+_STEEPEST = 500.0  # order times squared shift, beyond which batches are counted as all records
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
@@ -87,12 +89,90 @@ def rdp_epsilon(orders: ArrayLike, rdp: ArrayLike, delta: float) -> float:
     order = np.asarray(orders, dtype=float)
     if np.any(order <= 1):
         raise ValueError("Rényi orders must be above 1.")
-    epsilon = (
-        np.asarray(rdp, dtype=float)
-        + np.log1p(-1 / order)
-        - (log_delta + np.log(order)) / (order - 1)
-    )
-    return max(0.0, float(np.min(epsilon)))
+    return max(0.0, float(np.min(np.asarray(rdp, dtype=float) + _conversion(order, log_delta))))
+
+
+def _conversion(order: NDArray[np.float64], log_delta: float) -> NDArray[np.float64]:
+    """Tell how far an epsilon is above a Rényi divergence."""
+    return np.log1p(-1 / order) - (log_delta + np.log(order)) / (order - 1)
+
+
+def filter_order(epsilon: float, delta: float) -> tuple[int, float]:
+    r"""Order at which what is chosen as one goes is counted, and the divergence that is paid for.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee to meet.
+
+    Returns
+    -------
+    int, float
+        The order, and the sum of Rényi divergences that stays within the guarantee; negative if
+        not even none does, at any order known here.
+
+    Notes
+    -----
+    Where divergences at one order, settled before the first answer, add up to no more than B on
+    every path, all that is released has a divergence of at most B at that order, however each round
+    was chosen by the answers before it (Feldman & Zrnic 2021; Lécuyer 2021). B is what
+    Proposition 12 of Canonne, Kamath and Steinke (2020) turns into :math:`(\epsilon, \delta)`. The
+    order is the one that pays for most looks at all records, whose divergences are
+    :math:`\alpha\mu`: it follows from the guarantee alone. At epsilon 1, 4 and 8 and delta 1e-6 it
+    pays for 0.87, 0.89 and 0.88 of the looks at all records that an exact count does. For 2000
+    looks at a hundredth of the records, noise is that of the best order, or up to 2 percent more
+    for Poisson batches and 8 percent for batches of a fixed size. Over what privacy loss
+    distributions ask for, where kinds are settled, it is 4 to 7 percent more for Poisson batches,
+    but 187, 42 and 15 percent for fixed sizes, whose divergences are known by a loose bound alone.
+
+    Examples
+    --------
+    >>> from pymc_dp.accounting import gaussian_mu
+    >>> from pymc_dp.accounting.renyi import filter_order
+    >>> order, divergence = filter_order(4.0, 1e-6)
+    >>> order, round(divergence, 3)
+    (7, 2.176)
+    >>> round(divergence / order / gaussian_mu(4.0, 1e-6), 2)  # of what an exact count pays for
+    0.89
+    """
+    bounds = epsilon - _settled_conversion(delta)
+    best = int(np.argmax(bounds / ORDERS))
+    return int(ORDERS[best]), float(bounds[best])
+
+
+def filter_epsilon(divergence: Callable[[int], float], epsilon: float, delta: float) -> float:
+    """Least epsilon whose filter, like those of all larger ones, covers what was claimed.
+
+    Parameters
+    ----------
+    divergence : callable
+        Tells the sum of the Rényi divergences that were claimed, at an order.
+    epsilon, delta : float
+        The guarantee that they were claimed from; larger ones are not looked at.
+
+    Notes
+    -----
+    A filter of epsilon x has an order of its own. Who never spends more than x has stayed within
+    the filter of x, so all of it is (x, delta)-private. The least epsilon over all orders does not
+    have that: ends of several paths may each be cheap at another order.
+    """
+    costs = _settled_conversion(delta)
+    place, top = int(np.argmax((epsilon - costs) / ORDERS)), math.inf
+    while True:  # towards smaller guarantees, until one does not cover it
+        found = divergence(int(ORDERS[place])) + float(costs[place])
+        if place + 1 == ORDERS.size:
+            return max(0.0, min(found, top))
+        order, larger = ORDERS[place : place + 2].astype(float)
+        # here the larger order begins to pay for more looks at all records
+        change = float((larger * costs[place] - order * costs[place + 1]) / (larger - order))
+        if found > change:
+            return max(0.0, min(found, top))
+        place, top = place + 1, change
+
+
+def _settled_conversion(delta: float) -> NDArray[np.float64]:
+    """Conversion at all orders, with room for rounding errors."""
+    return _conversion(ORDERS.astype(float), math.log(_check_delta(delta)) - 2 * _MARGIN)
 
 
 def subsampled_gaussian_rdp(
@@ -178,6 +258,8 @@ def _mixture_divergence(order: int, noise: float, fraction: float) -> float:
 
 
 def _opposite_divergence(order: int, shift: float, fraction: float) -> float:
+    if order * shift**2 > _STEEPEST:
+        return math.inf  # would take a grid of millions of points
     reach = 12 + 2 * order * shift
     width = 0.2 / math.sqrt(1 + order * shift**2)
     x = np.linspace(-reach, reach, 2 * math.ceil(reach / width) + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import arviz_plots as azp
@@ -9,7 +10,8 @@ import numpy as np
 from xarray import Dataset
 
 from pymc_dp.accounting.allowance import PrivacySpent
-from pymc_dp.accounting.composition import GaussianQueries, composed_epsilon
+from pymc_dp.accounting.composition import GaussianQueries, composed_epsilon, renyi_divergence
+from pymc_dp.accounting.renyi import filter_epsilon
 from pymc_dp.curator.steps.base import privacy_spent
 
 __all__ = ["plot_budget"]
@@ -107,8 +109,11 @@ def budget_by_look(spent: PrivacySpent, places: int = PLACES) -> Dataset:
         ]
         if done == 0:
             return 0.0
-        accountant = details.get("accountant", "pld")
-        return composed_epsilon(queries, spent.delta, accountant, details["neighbours"])
+        neighbours = details["neighbours"]
+        if details.get("accountant") == "rdp":
+            divergence = partial(renyi_divergence, queries, neighbours=neighbours)
+            return filter_epsilon(divergence, spent.epsilon, spent.delta)
+        return composed_epsilon(queries, spent.delta, "pld", neighbours)
 
     lines = {kind: [kind] for kind in looks} | ({"all": list(looks)} if len(looks) > 1 else {})
     values = [[epsilon(kinds, int(done)) for done in iterations] for kinds in lines.values()]

@@ -14,6 +14,7 @@ from scipy.stats import norm
 
 import pymc_dp as pmdp
 from pymc_dp import plots
+from pymc_dp.accounting import GaussianQueries, PrivacyBudget
 from pymc_dp.accounting.allowance import PrivacySpent
 from pymc_dp.plots.budget import budget_by_look
 
@@ -90,6 +91,18 @@ def test_budget_ends_where_the_composition_does():
     plots.plot_budget(SPENT, backend="matplotlib")
     assert len(plt.gca().lines) == 3
     plt.close()
+
+
+def test_a_budget_that_may_mix_is_drawn_as_it_counts():
+    budget = PrivacyBudget(12, 1e-6, accountant="rdp")
+    details = SPENT.details
+    budget.claim(GaussianQueries(details["noise_multiplier"], details["iterations"]), "ratios")
+    budget.claim(GaussianQueries(details["grad_noise_multiplier"], details["gradients"]), "more")
+    spent = PrivacySpent(budget.spent, 1e-6, **(details | {"accountant": "rdp"}))
+    data = budget_by_look(spent)["epsilon"]
+    assert float(data.sel(look="all")[-1]) == pytest.approx(budget.spent, rel=1e-9)
+    exactly = budget_by_look(SPENT)["epsilon"]
+    assert (data[:, 1:] > exactly[:, 1:]).all()
 
 
 @pytest.mark.parametrize(

@@ -306,8 +306,9 @@ def privacy_spent(step: Any) -> PrivacySpent:
     PrivacySpent
         The pair ``(epsilon, delta)`` for everything claimed from the step's budget, with
         ``details`` on mu, iterations, chains, noise, clip bounds and the neighbour relation. Of
-        several steps: the pair for everything claimed from all their budgets, at the largest of
-        their deltas, with the details of each under its number.
+        several steps: the pair for everything claimed from all their budgets, with the details of
+        each under its number. It is at the largest of their deltas, or at their sum where looks of
+        different kinds, some at random batches, come from several budgets, whose epsilons then add.
 
     Examples
     --------

@@ -186,6 +186,25 @@ def test_steps_that_noise_alone_would_heat_are_refused_before_the_claim(model):
     assert budget.claims() == []
 
 
+def test_batches_after_a_look_at_all_records_take_a_budget_that_may_mix(model):
+    settings = {"chains": 2, "clip_grad": 0.1, "step_size": 1e-4, "inverse_mass": VARIANCE}
+    for accountant in ("pld", "rdp"):
+        budget = pmdp.PrivacyBudget(2.0, 1e-6, accountant=accountant)
+        budget.claim(budget.gaussian_queries(1, 0.3), "a look at all records")
+        with model:
+            step = pmdp.DPSGLD(budget=budget, batch_fraction=0.1, **settings)
+            if accountant == "pld":
+                with pytest.raises(pmdp.PrivacyError, match='accountant="rdp"'):
+                    pmdp.sample(20, tune=0, chains=2, step=step, **QUIET)
+                assert len(budget.claims()) == 1
+            else:
+                tree = pmdp.sample(20, tune=0, chains=2, step=step, **QUIET)
+    assert tree.attrs["privacy_accountant"] == "rdp"
+    assert tree.attrs["privacy_epsilon"] == budget.spent == pytest.approx(2, rel=1e-8)
+    assert budget.spent <= 2
+    assert budget.unspent < 1e-9
+
+
 def test_a_chain_that_leaves_the_numbers_stays_where_it_was(model):
     for cls in SAMPLERS.values():
         draws, stats = standardised(model, cls, 3, step_size=1e299, inverse_mass=1e20)
