@@ -42,14 +42,14 @@ def by_nutpie(model, tune, draws, mode=None):
 
     With the settings that `pmdp.sample` asks for, whoever wrote the model: correlations of 3 to 50
     parameters, where they make nutpie up to ten times faster, variances elsewhere, and for one
-    parameter paths of twice the length.
+    parameter paths of three steps.
     """
     import nutpie
 
     where = {} if mode is None else {"initial_points": scattered_start(mode), "jitter_rvs": set()}
     compiled = nutpie.compile_pymc_model(model, **where)
     settings = {"chains": 2, "cores": 1, "progress_bar": False, "seed": 1}
-    settings |= nutpie_settings(model, {})
+    settings |= nutpie_settings(model, {}, mode)
     nutpie.sample(compiled, tune=5, draws=5, **settings)
     start = time.process_time()
     idata = nutpie.sample(compiled, tune=tune, draws=draws, **settings)

@@ -20,7 +20,12 @@ from pymc_dp.analyst.marginal.counts.tables import Counts, is_cheaper
 from pymc_dp.analyst.marginal.marginalize import STRATEGIES, marginalize
 from pymc_dp.analyst.marginal.normal.accuracy import NormalError, normal_error
 from pymc_dp.analyst.marginal.regression.by_default import add_rows_law, holders_to_integrate
-from pymc_dp.analyst.marginal.start import find_mode, scattered_start
+from pymc_dp.analyst.marginal.start import (
+    Mode,
+    find_mode,
+    has_light_tails,
+    scattered_start,
+)
 from pymc_dp.analyst.marginal.strategy import auxiliary_variables, integrated_out
 from pymc_dp.analyst.marginal.values import finite_values
 from pymc_dp.analyst.records import RecordBlock, length_of, record_blocks, record_variables
@@ -53,6 +58,8 @@ _TOO_LARGE = 0.05
 _JUDGED = 400
 #: parameters of which nutpie learns correlations: two need none, and for many it takes long
 _CORRELATED = range(3, 51)
+#: names under which nutpie is told how long paths are
+_LENGTHS = {"check_turning", "extra_doublings", "maxdepth", "mindepth", "target_integration_time"}
 #: names under which nutpie is told what to learn of these, earlier ones too
 _METRICS = {"adaptation", "low_rank_modified_mass_matrix", "transform_adapt"}
 
@@ -123,11 +130,13 @@ def sample_marginal(draws: int, model: pm.Model, executor: Any = None, **kwargs:
         names = [str(rv.name) for rv in model.unobserved_RVs if rv not in hidden]
         # values that the estimate of the error needs are dropped afterwards
         kwargs["var_names"] = names + [str(rv.name) for rv in auxiliary]
-    if kwargs.get("step") is None and not tables and _by_nutpie(kwargs):
-        older = kwargs.pop("nuts_sampler_kwargs", None)  # PyMC's earlier name for nuts=
-        kwargs["nuts"] = nutpie_settings(model, kwargs.get("nuts") or older or {})
-    if kwargs.get("step") is None and kwargs.get("initvals") is None and not tables:
-        kwargs |= _start(model, kwargs)
+    if kwargs.get("step") is None and not tables:
+        mode = _mode(model)
+        if _by_nutpie(kwargs):
+            older = kwargs.pop("nuts_sampler_kwargs", None)  # PyMC's earlier name for nuts=
+            kwargs["nuts"] = nutpie_settings(model, kwargs.get("nuts") or older or {}, mode)
+        if kwargs.get("initvals") is None and mode is not None:
+            kwargs |= _start(model, kwargs, mode)
     with without_origins():
         kwargs |= _compiled(model, executor, kwargs)
         result = sample_chains(draws, model, executor, **kwargs)
@@ -155,32 +164,38 @@ def _by_nutpie(kwargs: dict[str, Any]) -> bool:
     return sampler == "nutpie" or (sampler is None and plain and find_spec("nutpie") is not None)
 
 
-def nutpie_settings(model: pm.Model, asked: Mapping[str, Any]) -> dict[str, Any]:
+def nutpie_settings(
+    model: pm.Model, asked: Mapping[str, Any], mode: Mode | None = None
+) -> dict[str, Any]:
     """Add to what was asked of nutpie's sampler what serves models of few parameters.
 
-    One parameter: a path that is twice as long as where it turns ends on the other side of the
-    posterior, and draws that alternate have means worth three times as many. Some: their
-    correlations, not their variances alone.
+    One parameter whose density falls off: paths of three steps, with a draw from their four points
+    (multinomial Hamiltonian Monte Carlo). A path that stops where it turns back is too short there.
+    Some: their correlations, not their variances alone.
     """
     size = sum(np.size(value) for value in model.initial_point().values())
     own: dict[str, Any] = {}
-    if size == 1 and nutpie_takes("extra_doublings"):
-        own = {"extra_doublings": 1}
+    if size == 1 and nutpie_takes("check_turning") and not _LENGTHS & asked.keys():
+        mode = mode or find_mode(model)
+        if mode is not None and has_light_tails(model, mode):
+            own = {"check_turning": False, "maxdepth": 2}
     elif size in _CORRELATED and nutpie_takes("adaptation") and not _METRICS & asked.keys():
         own = {"adaptation": "low_rank"}
     return own | dict(asked)
 
 
-def _start(model: pm.Model, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by which ``pm.sample`` starts every chain near the mode, and nowhere else."""
+def _mode(model: pm.Model) -> Mode | None:
+    """Where chains start: near the mode, where the release tells it; None elsewhere."""
     methods = {told.method for told in integrated_out(model).values()}
-    mode = None
     if "normal" in methods:
-        mode = find_mode(model)
-    elif "expanded" in methods:  # which starts where the score was taken
-        mode = find_mode(model, (1.0, 1.0))
-    if mode is None:
-        return {}
+        return find_mode(model)
+    if "expanded" in methods:  # which starts where the score was taken
+        return find_mode(model, (1.0, 1.0))
+    return None
+
+
+def _start(model: pm.Model, kwargs: dict[str, Any], mode: Mode) -> dict[str, Any]:
+    """Arguments by which ``pm.sample`` starts every chain near a mode, and nowhere else."""
     start = {k: v for k, v in scattered_start(mode).items() if k not in _relative(model)}
     if _by_nutpie(kwargs):
         compiled = {"jitter_rvs": set(), **(kwargs.get("compile_kwargs") or {})}

@@ -22,7 +22,7 @@ from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.rewrites import without_checks
 from pymc_dp.types import Matrix, Vector
 
-__all__ = ["Mode", "find_mode", "scattered_start", "start_of"]
+__all__ = ["Mode", "find_mode", "has_light_tails", "scattered_start", "start_of"]
 
 WEIGHTS = (1e-6, 1e-3, 1.0, 1.0)
 
@@ -60,6 +60,21 @@ def scattered_start(mode: Mode) -> dict[str, Any]:
         name: pm.Normal.dist(value, np.maximum(deviations[name], 1e-300))
         for name, value in mode.point.items()
     }
+
+
+def has_light_tails(model: pm.Model, mode: Mode) -> bool:
+    """Whether the density of a model's one parameter falls off on both sides of its mode.
+
+    By a factor of exp(5) within six standard deviations, as they are at the mode: those of normal,
+    exponential and Gumbel variables do, that of a Cauchy variable does not.
+    """
+    density = pytensor.function(list(model.value_vars), model.logp(), mode=ONCE)
+    reach = 6 * np.sqrt(mode.covariance[0, 0])
+    with np.errstate(all="ignore"):
+        here, *there = [
+            float(density(**mode.point_of(mode.vector + move))) for move in (0, -reach, reach)
+        ]
+    return bool(here - max(there) > 5)
 
 
 def start_of(model: pm.Model) -> Mode:

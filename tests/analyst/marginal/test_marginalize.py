@@ -6,6 +6,7 @@ import pytest
 
 import pymc_dp as pmdp
 from pymc_dp.analyst.marginal import sampling
+from pymc_dp.analyst.marginal.start import find_mode, has_light_tails
 from pymc_dp.analyst.marginal.strategy import integrated_out
 from pymc_dp.graph.intervals import ONCE
 
@@ -106,13 +107,14 @@ def test_refuses_unknown_methods_and_variables():
         pmdp.marginalize(model, [model["other"]])
 
 
-NEW, OLD = {"adaptation", "extra_doublings"}, set()
+NEW, OLD = {"adaptation", "check_turning"}, set()
+SHORT = {"check_turning": False, "maxdepth": 2}
 
 
 @pytest.mark.parametrize(
     ("groups", "known", "asked"),
     [
-        (1, NEW, {"extra_doublings": 1}),
+        (1, NEW, SHORT),
         (1, OLD, {}),
         (3, NEW, {"adaptation": "low_rank"}),
         (3, OLD, {}),
@@ -129,14 +131,34 @@ def test_settings_of_nutpie_for_models_of_few_parameters(groups, known, asked, m
     monkeypatch.setattr(sampling, "nutpie_takes", known.__contains__)
     monkeypatch.setattr(pm, "sample", lambda draws, **kwargs: told.update(kwargs))
     for name in ("nuts", "nuts_sampler_kwargs"):  # PyMC's earlier name
-        pmdp.sample(model=small, nuts_sampler="nutpie", **{name: {"maxdepth": 7}})
-        assert told["nuts"] == asked | {"maxdepth": 7}
+        pmdp.sample(model=small, nuts_sampler="nutpie", **{name: {"target_accept": 0.9}})
+        assert told["nuts"] == asked | {"target_accept": 0.9}
         assert "nuts_sampler_kwargs" not in told
-    assert sampling.nutpie_settings(small, {"extra_doublings": 0}) == asked | {"extra_doublings": 0}
-    mine = {"adaptation": "diag"}
-    assert sampling.nutpie_settings(small, mine) == (mine if groups == 3 else asked | mine)
+    for mine in ({"adaptation": "diag"}, {"maxdepth": 5}, {"check_turning": True}):
+        kept = {} if (asked == SHORT) == (mine != {"adaptation": "diag"}) else asked
+        assert sampling.nutpie_settings(small, mine) == kept | mine
     monkeypatch.setattr(sampling, "find_spec", lambda name: name)  # it is installed
     for other in ({"nuts_sampler": "pymc"}, {"callback": print}, {"init": "adapt_full"}):
         told.clear()
         pmdp.sample(model=small, **other)
         assert "nuts" not in told
+
+
+@pytest.mark.parametrize(
+    ("make", "light"),
+    [
+        (lambda: pm.Normal("x", 3, 0.01), True),
+        (lambda: pm.Gumbel("x", 0, 1), True),
+        (lambda: pm.Beta("x", 2, 3), True),
+        (lambda: pm.Cauchy("x", 0, 1), False),
+        (lambda: pm.Cauchy("x", 0, 1, shape=1), False),
+    ],
+)
+def test_which_densities_fall_off(make, light):
+    with pm.Model() as model:
+        make()
+    assert has_light_tails(model, find_mode(model)) is light
+    settings = sampling.nutpie_settings
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sampling, "nutpie_takes", NEW.__contains__)
+        assert settings(model, {}) == (SHORT if light else {})
