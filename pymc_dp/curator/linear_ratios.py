@@ -1,6 +1,7 @@
 """Clipped log-ratios that are linear in what is known of a record from the beginning."""
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from pymc_dp.curator.likelihood import RecordLikelihood
 from pymc_dp.curator.separable import Separation, separated
 from pymc_dp.graph.direct_call import DirectCall
 from pymc_dp.graph.rewrites import rebuilt
-from pymc_dp.numerics.compiled import cached_jit
+from pymc_dp.numerics.compiled import cached_jit, join, joined_key
 from pymc_dp.types import Matrix, Variable, Vector
 
 __all__ = ["LinearRatios", "in_blocks", "linear_total"]
@@ -22,18 +23,40 @@ __all__ = ["LinearRatios", "in_blocks", "linear_total"]
 # a record's level is computed in the order in which it is written, whatever else is in its loop:
 # it must not depend on how many records there are beside
 _strict = cached_jit(error_model="numpy")
-# sums of whole numbers are exact in any order
-_jit = cached_jit(error_model="numpy", fastmath={"reassoc", "nsz"})
 _TOP = float(LEVELS)
 # records whose ratios stay in the fastest cache, and whose levels add up exactly; no power of two:
 # rows of a block would compete for the same places in the cache
 _CHUNK = 2000
 _MOST_CONSTANT = 2.0**16
+# sums of whole numbers are exact in any order; rare: some record is not a number, and says nothing
+_TOTAL = """
+def total(blocks, first, after, before, scale):
+    change = scaled(after, before, scale)
+    {factors}
+    total = np.int64(0)
+    for b in range(blocks.shape[0]):
+        {statistics}
+        part = 0.0
+        for i in range(x0.size):
+            part += level({ratio})
+        if part != part:
+            part = 0.0
+            for i in range(x0.size):
+                one = level({ratio})
+                part += one if one == one else 0.0
+        total += np.int64(part)
+    return total
+"""
 
 
 @_strict
 def _added(here: float, one: float, x: float, other: float, y: float) -> float:
     return (here + one * x) + other * y
+
+
+@_strict
+def _scaled(after: Vector, before: Vector, scale: float) -> Vector:
+    return scale * (after - before)
 
 
 @_strict
@@ -43,75 +66,22 @@ def _level(ratio: float) -> float:
     return np.rint(ratio)
 
 
-@_jit
-def _pair_total(blocks: NDArray[np.float64], constant: float, one: float, other: float) -> np.int64:
-    """Levels of two numbers a record."""
-    total = np.int64(0)
-    for b in range(blocks.shape[0]):
-        x, y = blocks[b, 0], blocks[b, 1]
-        part = 0.0
-        for i in range(x.size):
-            part += _level(_added(constant, one, x[i], other, y[i]))
-        if part != part:  # rare: some record is not a number, and says nothing
-            part = 0.0
-            for i in range(x.size):
-                level = _level(_added(constant, one, x[i], other, y[i]))
-                part += level if level == level else 0.0
-        total += np.int64(part)
-    return total
+@cache
+def _total(width: int) -> Any:
+    """Compile the sum of levels of records with so many statistics, which are read in one pass.
 
-
-@_strict
-def _scaled(
-    after: NDArray[np.float64], before: NDArray[np.float64], scale: float
-) -> NDArray[np.float64]:
-    return scale * (after - before)
-
-
-@_jit
-def _linear_total(
-    blocks: NDArray[np.float64],
-    after: NDArray[np.float64],
-    before: NDArray[np.float64],
-    scale: float,
-) -> np.int64:
-    width = blocks.shape[1]
-    change = _scaled(after, before, scale)
-    constant, factors = change[0], change[1:]
-    if width == 2:
-        return _pair_total(blocks, constant, factors[0], factors[1])
-    total = np.int64(0)
-    here = np.empty(blocks.shape[2])
-    for b in range(blocks.shape[0]):
-        rows = blocks[b]
-        here[:] = constant
-        k = 0
-        while k < width:  # four rows at a time, or the last two
-            # moves of one coordinate; what is no number is none in the last rows too
-            if k + 4 < width and not factors[k : k + 4].any():
-                k += 4
-                continue
-            x, y, one, other = rows[k], rows[k + 1], factors[k], factors[k + 1]
-            k += 2
-            if k == width:
-                for i in range(here.size):
-                    here[i] = _added(here[i], one, x[i], other, y[i])
-                break
-            u, v, third, fourth = rows[k], rows[k + 1], factors[k], factors[k + 1]
-            k += 2
-            for i in range(here.size):
-                first = _added(here[i], one, x[i], other, y[i])
-                here[i] = _added(first, third, u[i], fourth, v[i])
-        part = 0.0
-        for i in range(here.size):
-            part += _level(here[i])
-        if part != part:
-            part = 0.0
-            for i in range(here.size):
-                level = _level(here[i])
-                part += level if level == level else 0.0
-        total += np.int64(part)
-    return total
+    A loop that adds some statistics at a time has to keep what it has so far: of ten numbers a
+    record it takes half as long again.
+    """
+    ratio = "change[0]"
+    for k in range(0, width, 2):
+        ratio = f"added({ratio}, f{k}, x{k}[i], f{k + 1}, x{k + 1}[i])"
+    factors = "; ".join(f"f{k} = change[1 + first + {k}]" for k in range(width))
+    statistics = "; ".join(f"x{k} = blocks[b, first + {k}]" for k in range(width))
+    source = _TOTAL.format(factors=factors, statistics=statistics, ratio=ratio)
+    parts = {"added": _added, "level": _level, "scaled": _scaled, "np": np}
+    key = joined_key([_level], source)
+    return join(source, parts, key, error_model="numpy", fastmath={"reassoc", "nsz"})
 
 
 def in_blocks(statistics: Matrix) -> NDArray[np.float64]:
@@ -170,7 +140,13 @@ def linear_total(blocks: NDArray[np.float64], after: Vector, before: Vector, bou
     >>> linear_total(records, np.array([0.0, 1.0, 0.0]), np.array([0.25, 0, 0]), 1.0) / LEVELS
     1.25
     """
-    return int(_linear_total(blocks, after, before, LEVELS / bound))
+    first, width = 0, blocks.shape[1]
+    if width > 2:
+        # a move of one coordinate; what is no number is none in every statistic
+        moved = (after[1:] != before[1:]).nonzero()[0]
+        if moved.size and moved[0] // 2 == moved[-1] // 2:
+            first, width = int(moved[0]) // 2 * 2, 2
+    return int(_total(width)(blocks, first, after, before, LEVELS / bound))
 
 
 class LinearRatios:
