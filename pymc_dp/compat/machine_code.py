@@ -29,6 +29,7 @@ from numba.core.errors import (  # type: ignore[attr-defined]
 )
 from numba.core.registry import CPUDispatcher  # compiled functions
 from numba.core.targetconfig import TargetConfig  # options of a function that is compiled
+from numba.core.typed_passes import AnnotateTypes  # a text of what was compiled, for people
 from numba.extending import overload  # what numba compiles in the place of a function
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS  # keys of compiled code on disk
 
@@ -128,14 +129,18 @@ def garbage_seldom() -> Iterator[None]:
     """Search seldom for garbage meanwhile, among the many objects that graphs and code are.
 
     It was a seventh of the time of compiling, and as much of what a first run takes with compiled
-    code on disk. Never would take a hundred megabytes more.
+    code on disk. What was there before is not looked at, so that all that is new can be.
     """
-    collecting = gc.get_threshold()
-    gc.set_threshold(200_000, 10, 1000)
+    collecting, outermost = gc.get_threshold(), gc.get_freeze_count() == 0
+    if outermost:
+        gc.freeze()
+    gc.set_threshold(50_000, 3, 3)
     try:
         yield
     finally:
         gc.set_threshold(*collecting)
+        if outermost:
+            gc.unfreeze()
 
 
 def _quick() -> bool:
@@ -226,7 +231,10 @@ class QuickLibrary(JITCodeLibrary):
         """Write what waits as it is."""
         self._ensure_finalized()
         if not self.joined:
-            return super().serialize_using_object_code()
+            written = super().serialize_using_object_code()
+            if _quick():
+                self._shared_module = None  # a copy, made anew where it is asked for
+            return written
         self._join()
         return self.serialize_using_bitcode()
 
@@ -284,9 +292,11 @@ def _install() -> None:
         return nullcontext() if _quick() else install_timer(kind, callback)
 
     def passed(self: Any, index: int, one: Any, state: Any) -> None:
-        """Run a pass: of ours nothing is timed, told to listeners or printed."""
+        """Run a pass: of ours nothing is timed, told to listeners, printed or kept to be."""
         if not _quick():
             run_pass(self, index, one, state)
+            return
+        if type(one) is AnnotateTypes:  # keeps all of it as it was before it became machine code
             return
         one.analysis = self._analysis
         with new_error_context("Pass {name}", name=one.name()):
