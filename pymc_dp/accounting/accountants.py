@@ -11,6 +11,7 @@ from pymc_dp.accounting.composition import (
     batch_noise_multiplier,
     composed_epsilon,
     counted_in_turn,
+    mixes_batches,
     pure_epsilon,
     renyi_divergence,
     renyi_noise_multiplier,
@@ -20,7 +21,7 @@ from pymc_dp.accounting.gaussian import gaussian_mu
 from pymc_dp.accounting.renyi import filter_epsilon, filter_order
 from pymc_dp.types import Neighbours
 
-__all__ = ["BudgetAccountant", "make_accountant", "mixes_batches"]
+__all__ = ["BudgetAccountant", "make_accountant"]
 
 _ROUNDING = 1e-13  # of a sum of divergences: far less than the part of delta that is kept in hand
 
@@ -204,12 +205,6 @@ def make_accountant(
         raise ValueError(f"accountant must be one of {get_args(Accountant)}, not {name!r}.")
     kind = _LossDistributions if name == "pld" else _RenyiFilter
     return kind(epsilon, delta, neighbours)
-
-
-def mixes_batches(claims: Sequence[GaussianQueries]) -> bool:
-    """Whether looks at batches are among looks of other kinds."""
-    kinds = {(one.noise_multiplier, one.fraction, one.sampling) for one in claims}
-    return len(kinds) > 1 and any(one.fraction < 1 for one in claims)
 
 
 def _all_pure(claims: Sequence[GaussianQueries]) -> bool:

@@ -207,7 +207,8 @@ class Allowance:
             claims = self.budget.claims(self._key)
             pair = (self.budget.spent, self.budget.delta)
         if any(queries.fraction < 1 for queries in claims):
-            details |= {"batch_fraction": claims[0].fraction, "sampling": claims[0].sampling}
+            fraction = max(queries.fraction for queries in claims)
+            details |= {"batch_fraction": fraction, "sampling": claims[0].sampling}
         else:
             details["mu"] = math.fsum(queries.mu for queries in claims)
         if self.budget is not None and ("mu" not in details or self.budget.accountant != "pld"):
@@ -215,16 +216,25 @@ class Allowance:
         ratios, gradients = claims[:: self._kinds], claims[1::2] if self._kinds == 2 else []
         if gradients:
             details["gradients"] = sum(queries.iterations for queries in gradients)
-            details["grad_noise_multiplier"] = max(one.noise_multiplier for one in gradients)
+            details["grad_noise_multiplier"] = _common_noise(gradients)
         return PrivacySpent(
             *pair,
             iterations=sum(queries.iterations for queries in ratios),
             chains=len(ratios),
-            noise_multiplier=max((queries.noise_multiplier for queries in ratios), default=0.0),
+            noise_multiplier=_common_noise(ratios),
             neighbours=self.neighbours,
             simulation=self.simulation,
             **details,
         )
+
+
+def _common_noise(claims: Sequence[GaussianQueries]) -> float:
+    """Noise at which as many looks would cost no less: all of them, if chains had equal lengths."""
+    noises = {queries.noise_multiplier for queries in claims}
+    if len(noises) < 2 or any(queries.fraction < 1 for queries in claims):
+        return min(noises, default=0.0)
+    mu = math.fsum(queries.mu for queries in claims)
+    return math.sqrt(sum(queries.iterations for queries in claims) / (2 * mu))
 
 
 def _check_gradients(

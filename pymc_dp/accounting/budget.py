@@ -5,17 +5,18 @@ import operator
 import os
 from collections.abc import Iterable, Sequence
 
-from pymc_dp.accounting.accountants import make_accountant, mixes_batches
+from pymc_dp.accounting.accountants import make_accountant
 from pymc_dp.accounting.composition import (
     FIXED_SIZES,
     Accountant,
     GaussianQueries,
     Sampling,
     composed_epsilon,
+    mixes_batches,
 )
 from pymc_dp.accounting.door import Door
 from pymc_dp.accounting.errors import PrivacyError
-from pymc_dp.accounting.gaussian import gaussian_epsilon
+from pymc_dp.accounting.gaussian import _check_delta, _check_epsilon, gaussian_epsilon
 from pymc_dp.accounting.ledger import Ledger
 from pymc_dp.numerics.arguments import number
 from pymc_dp.types import Neighbours
@@ -140,7 +141,8 @@ class PrivacyBudget:
         accountant: Accountant = "pld",
     ) -> None:
         record_weight(neighbours)
-        self.epsilon, self.delta = number("epsilon", epsilon), number("delta", delta)
+        self.epsilon = _check_epsilon(number("epsilon", epsilon))
+        self.delta = _check_delta(number("delta", delta))
         self.neighbours, self.accountant = neighbours, accountant
         self._accountant = make_accountant(accountant, self.epsilon, self.delta, neighbours)
         self.mu = self._accountant.mu

@@ -204,6 +204,12 @@ def counted_in_turn(
     return list(queries[:number]), [replace(query, epsilon=None) for query in queries[number:]]
 
 
+def mixes_batches(claims: Sequence[GaussianQueries]) -> bool:
+    """Whether looks at batches are among looks of other kinds."""
+    kinds = {(one.noise_multiplier, one.fraction, one.sampling) for one in claims}
+    return len(kinds) > 1 and any(one.fraction < 1 for one in claims)
+
+
 def _gaussian_composed(
     queries: Sequence[GaussianQueries],
     delta: float,

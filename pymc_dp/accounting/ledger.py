@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pymc_dp.accounting.composition import GaussianQueries, Sampling
+from pymc_dp.accounting.composition import (
+    GaussianQueries,
+    Sampling,
+    counted_in_turn,
+    mixes_batches,
+)
 from pymc_dp.accounting.errors import PrivacyError
 
 _SCHEMA = """
@@ -87,23 +92,30 @@ class Ledger:
             db.execute("BEGIN IMMEDIATE")
             for statement in _SCHEMA.split(";"):
                 db.execute(statement)
-            for table, column in _ADDED.items():
-                known = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
-                if column.split()[0] not in known:
-                    db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
-            asked = (epsilon, delta, neighbours, accountant)
+            added = [self._complete(db, table, column) for table, column in _ADDED.items()]
+            self._guarantee = (epsilon, delta, neighbours, accountant)
             db.execute(
-                f"INSERT OR IGNORE INTO guarantee (one, {_GUARANTEE}) VALUES (1, ?, ?, ?, ?)", asked
+                f"INSERT OR IGNORE INTO guarantee (one, {_GUARANTEE}) VALUES (1, ?, ?, ?, ?)",
+                self._guarantee,
             )
-            kept = db.execute(f"SELECT {_GUARANTEE} FROM guarantee").fetchone()
+            claims = _queries(self._read(db))
+            if any(added) and mixes_batches(counted_in_turn(claims, epsilon, delta)[1]):
+                raise PrivacyError(
+                    f"The ledger {self.path} was written by a version that let looks at random "
+                    "batches mix with others: if answers chose between them, more was learned than "
+                    "this budget can tell (up to twice the delta for one choice). Its table of "
+                    "claims says what was spent; name another file for another budget, which adds "
+                    "to it."
+                )
             db.execute("COMMIT")
-            self._read(db)
-        if kept != asked:
-            raise PrivacyError(
-                f"The ledger {self.path} holds a budget of epsilon={kept[0]}, delta={kept[1]}, "
-                f"neighbours={kept[2]!r}, accountant={kept[3]!r}: write those, or name another "
-                "file for another budget."
-            )
+
+    def _complete(self, db: sqlite3.Connection, table: str, column: str) -> bool:
+        """Add a column that files of earlier versions lack; tell whether it did."""
+        known = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
+        if column.split()[0] in known:
+            return False
+        db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+        return True
 
     @contextmanager
     def _open(self, create: bool = False) -> Iterator[sqlite3.Connection]:
@@ -163,8 +175,15 @@ class Ledger:
         return True
 
     def _read(self, db: sqlite3.Connection) -> list[_Row]:
-        """All rows, among which must be those that were there before."""
+        """All rows of this guarantee, among which must be those that were there before."""
         seen = _seen.get(self.path, [])  # first: another thread may claim in between
+        kept = db.execute(f"SELECT {_GUARANTEE} FROM guarantee").fetchone()
+        if kept != self._guarantee:
+            raise PrivacyError(
+                f"The ledger {self.path} holds a budget of epsilon={kept[0]}, delta={kept[1]}, "
+                f"neighbours={kept[2]!r}, accountant={kept[3]!r}: write those, or name another "
+                "file for another budget."
+            )
         found = db.execute(_ROWS).fetchall()
         rows: list[_Row] = [row[2:] for row in found if row[1] is not None]
         if found[0][0] != len(rows):

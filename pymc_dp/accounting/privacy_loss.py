@@ -234,7 +234,7 @@ def _best_tilt(grids: Sequence[tuple[_Grid, int]], step: float, delta: float) ->
     Not beyond what a normal sum would need for the least delta: floats hold no wider a range.
     """
     variance = math.fsum(count * _variance(grid) for grid, count in grids) * step**2
-    largest = _STEEPEST / math.sqrt(variance)
+    largest = _STEEPEST / max(math.sqrt(variance), step)  # all mass may be in one place
     tilts = largest * np.geomspace(1e-4, 1.0, 61)
     bounds: list[float] = []
     for tilt in tilts:

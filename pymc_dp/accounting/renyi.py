@@ -250,11 +250,12 @@ def poisson_gaussian_rdp(
 
 
 def _mixture_divergence(order: int, noise: float, fraction: float) -> float:
-    k = np.arange(order + 1)
+    # less the sum of all weights, which is one and would round off what is far less
+    k = np.arange(2, order + 1)
     log_binomial = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
     weights = (order - k) * math.log1p(-fraction) + k * math.log(fraction)
-    total = logsumexp(log_binomial + weights + (k**2 - k) / (2 * noise**2))
-    return max(0.0, float(total)) / (order - 1)
+    excess = logsumexp(log_binomial + weights + _log_expm1((k**2 - k) / (2 * noise**2)))
+    return float(np.logaddexp(0.0, excess)) / (order - 1)
 
 
 def _opposite_divergence(order: int, shift: float, fraction: float) -> float:
@@ -263,11 +264,34 @@ def _opposite_divergence(order: int, shift: float, fraction: float) -> float:
     reach = 12 + 2 * order * shift
     width = 0.2 / math.sqrt(1 + order * shift**2)
     x = np.linspace(-reach, reach, 2 * math.ceil(reach / width) + 1)
-    rest, part = math.log1p(-fraction), math.log(fraction) - shift**2 / 2
-    log_p, log_q = (np.logaddexp(rest, part + sign * shift * x) for sign in (1, -1))
+    log_p, log_q = (_log_mixed(sign * shift * x - shift**2 / 2, fraction) for sign in (1, -1))
     log_normal = -(x**2) / 2 - math.log(2 * math.pi) / 2
-    total = logsumexp(order * log_p + (1 - order) * log_q + log_normal)
-    return max(0.0, float(total + math.log(x[1] - x[0]))) / (order - 1)
+    log_step = math.log(2 * reach / (x.size - 1))  # a difference of two points is rounded
+    excess = _log_excess(log_p - log_q, order)
+    return float(np.logaddexp(0.0, logsumexp(log_q + log_normal + excess) + log_step)) / (order - 1)
+
+
+def _log_mixed(exponent: NDArray[np.float64], fraction: float) -> NDArray[np.float64]:
+    """Logarithm of (1 - q) + q exp(x), to all digits where it is close to 0."""
+    near = np.log1p(fraction * np.expm1(np.minimum(exponent, 30.0)))
+    far = np.logaddexp(math.log1p(-fraction), math.log(fraction) + exponent)
+    return np.where(exponent < 30, near, far)
+
+
+def _log_excess(loss: NDArray[np.float64], order: int) -> NDArray[np.float64]:
+    """Logarithm of exp(a l) - 1 - a (exp(l) - 1), or a bit more: the rest integrates to one."""
+    tilted = order * loss
+    moderate = np.minimum(tilted, 50.0)
+    excess = np.expm1(moderate) - order * np.expm1(moderate / order)
+    series = sum((order**k - order) / math.factorial(k) * loss**k for k in range(2, 7))
+    excess = np.where(np.abs(tilted) < 1e-2, series, excess)
+    with np.errstate(divide="ignore"):
+        return np.where(tilted > 50, tilted, np.log(excess))
+
+
+def _log_expm1(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logarithm of exp(x) - 1, for x above 0."""
+    return x + np.log(-np.expm1(-x))
 
 
 def _amplified(order: int, scale: float, log_fraction: float) -> float:

@@ -168,20 +168,34 @@ def test_a_ledger_has_one_accountant(tmp_path, ours, theirs):
     assert pmdp.PrivacyBudget(4, 1e-6, path, accountant=ours).spent == 0
 
 
-def test_a_ledger_from_before_accountants_were_kept_goes_on_strictly(tmp_path):
-    path = tmp_path / "old.ledger"
-    pmdp.PrivacyBudget(4, 1e-6, path, accountant="rdp").claim([LOOK, BATCH], "kinds")
+def ledger_of_an_earlier_version(path, claims):
+    budget = adaptive(ledger=path)
+    for claim in claims:
+        budget.claim(claim, "kinds")
     with sqlite3.connect(path) as db:
         db.execute("ALTER TABLE guarantee DROP COLUMN accountant")
     ledger._seen.clear()
+
+
+def test_a_ledger_from_before_accountants_were_kept_goes_on_strictly(tmp_path):
+    path = tmp_path / "old.ledger"
+    ledger_of_an_earlier_version(path, [BATCH, BATCH])
     with pytest.raises(pmdp.PrivacyError, match="accountant='pld'"):
         adaptive(ledger=path)
     budget = pmdp.PrivacyBudget(4, 1e-6, path)
-    assert budget.claims() == [LOOK, BATCH]
+    assert budget.claims() == [BATCH, BATCH]
     assert 0 < budget.spent < 4
-    for claim in (LOOK, BATCH):
-        with pytest.raises(pmdp.PrivacyError, match="first claim lists"):
-            budget.claim(claim, "more")
+    with pytest.raises(pmdp.PrivacyError, match="first claim lists"):
+        budget.claim(LOOK, "more")
+
+
+def test_a_ledger_from_before_mixing_was_refused_tells_no_epsilon(tmp_path):
+    """Who chose between these claims learned more than their sum says."""
+    path = tmp_path / "old.ledger"
+    ledger_of_an_earlier_version(path, [LOOK, BATCH])
+    for _ in range(2):
+        with pytest.raises(pmdp.PrivacyError, match="let looks at random batches mix"):
+            pmdp.PrivacyBudget(4, 1e-6, path)
 
 
 def test_accountants_have_names():

@@ -294,6 +294,30 @@ def test_a_deleted_ledger_does_not_start_afresh_under_its_name(tmp_path):
     assert not path.exists()
 
 
+def test_a_ledger_of_another_guarantee_is_not_claimed_from(tmp_path):
+    path = tmp_path / "study.ledger"
+    large = pmdp.PrivacyBudget(8.0, 1e-6, path)  # nothing claimed: nothing to miss
+    path.unlink()
+    small = pmdp.PrivacyBudget(1.0, 1e-6, path, accountant="rdp")
+    small.claim(small.gaussian_queries(10), "all of it")
+    for use in (lambda: large.claim(GaussianQueries(5.0, 1), "more"), lambda: large.spent):
+        with pytest.raises(pmdp.PrivacyError, match=r"epsilon=1\.0"):
+            use()
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+@pytest.mark.parametrize("epsilon", [np.inf, np.nan, -0.5])
+def test_a_guarantee_is_a_number(epsilon, accountant):
+    with pytest.raises(ValueError, match="epsilon must be a finite number"):
+        pmdp.PrivacyBudget(epsilon, 0.9, accountant=accountant)
+
+
+def test_batches_with_next_to_no_noise_are_counted():
+    budget = pmdp.PrivacyBudget(4.0, 1e-10, neighbours="add_remove")
+    with pytest.raises(pmdp.PrivacyError, match="does not cover"):
+        budget.claim(GaussianQueries(1 / 18.6, 1414, 6.3e-8, sampling="poisson"), "looks")
+
+
 def test_a_ledger_restored_from_an_older_copy_is_refused(tmp_path):
     path = tmp_path / "restored.db"
     budget = pmdp.PrivacyBudget(1.0, 1e-6, path)

@@ -5,6 +5,7 @@ import pytest
 
 from pymc_dp.accounting import (
     gaussian_epsilon,
+    poisson_gaussian_rdp,
     rdp_epsilon,
     subsampled_gaussian_rdp,
     zcdp_epsilon,
@@ -47,6 +48,33 @@ def test_subsampled_epsilon_of_a_published_setting():
     # SGLD of the DP-HMC paper: 2256 batches of 1000 out of 1e5; exact epsilon is 4.000
     rdp = 2256 * subsampled_gaussian_rdp(1.1785113019775793, 0.01)
     assert 4.0 < rdp_epsilon(ORDERS, rdp, 1e-6) < 5.8
+
+
+@pytest.mark.parametrize(
+    ("order", "noise", "fraction", "expected"),
+    [
+        (2, 0.05274, 2.17e-26, 5.09343021086545e-13),
+        (2, 0.1, 4.564e-13, 1.56556147188866e-14),
+        (2, 1.0, 1e-9, 1.01044926690492e-18),
+        (7, 0.5, 1e-7, 1.64528114552128e-13),
+        (3, 200.0, 1e-3, 3.74999997661021e-11),
+        (20, 1.0, 1e-4, 1.01041698600551e-7),
+    ],
+)
+def test_tiny_divergences_of_substitution_keep_their_digits(order, noise, fraction, expected):
+    """Against quadrature with 50 digits: of very many looks every digit counts."""
+    found = poisson_gaussian_rdp(noise, fraction, "substitute", [order])
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("order", [2, 5, 37, 2048])
+@pytest.mark.parametrize("noise", [0.5, 3.0, 1e4])
+def test_tiny_divergences_of_a_record_that_is_missing_keep_their_digits(order, noise):
+    """With a small fraction q only pairs of looks tell: a q^2 (exp(1 / s^2) - 1) / 2."""
+    fraction = 1e-12 / order**2 * np.exp(-order / noise**2)
+    found = poisson_gaussian_rdp(noise, fraction, "add_remove", [order])
+    expected = order * fraction**2 * np.expm1(1 / noise**2) / 2
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
 
 
 def test_no_subsampling_gains_nothing_and_overflow_is_finite():

@@ -36,7 +36,7 @@ def one_data_set(n=60, seed=0):
 
 def ugly_data_set(n=60):
     X, y = one_data_set(n, seed=1)
-    X[0], X[1], X[2] = np.nan, np.inf, 1e300
+    X[0], X[1], X[2], X[3] = np.nan, np.inf, 1e300, 1e306
     return 100 * X, y
 
 
@@ -47,12 +47,11 @@ def watch(model, release, monkeypatch, caplog, cls=pmdp.DPPenalty, **kwargs):
     monkeypatch.setattr(
         MCMCProgressBarManager, "update", lambda self, **seen: shown.append(repr(seen))
     )
-    with model:
-        # little noise, so that moves are accepted
-        step = cls(**({"epsilon": 200, "delta": 1e-3, "chains": 2} | kwargs))
     caplog.clear()
     with model, caplog.at_level(logging.DEBUG), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
+        # little noise, so that moves are accepted
+        step = cls(**({"epsilon": 200, "delta": 1e-3, "chains": 2} | kwargs))
         tree = pmdp.sample(40, tune=5, cores=1, step=step, random_seed=3)
     # elapsed time is not covered by the guarantee, and is not compared
     # nor is what compilers say of the code, which depends on what was compiled before

@@ -15,7 +15,7 @@ from scipy.stats import norm
 import pymc_dp as pmdp
 from pymc_dp import plots
 from pymc_dp.accounting import GaussianQueries, PrivacyBudget
-from pymc_dp.accounting.allowance import PrivacySpent
+from pymc_dp.accounting.allowance import Allowance, PrivacySpent
 from pymc_dp.plots.budget import budget_by_look
 
 mpl.use("Agg")
@@ -103,6 +103,16 @@ def test_a_budget_that_may_mix_is_drawn_as_it_counts():
     assert float(data.sel(look="all")[-1]) == pytest.approx(budget.spent, rel=1e-9)
     exactly = budget_by_look(SPENT)["epsilon"]
     assert (data[:, 1:] > exactly[:, 1:]).all()
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_a_budget_of_chains_of_different_lengths_ends_where_it_counts(accountant):
+    budget = PrivacyBudget(4, 1e-6, accountant=accountant)
+    allowance = Allowance(budget=budget, chains=2)
+    for iterations in (20, 2000):
+        allowance.open(iterations, RNG)
+    data = budget_by_look(allowance.spent())["epsilon"]
+    assert float(data[-1, -1]) == pytest.approx(budget.spent, rel=1e-9)
 
 
 @pytest.mark.parametrize(

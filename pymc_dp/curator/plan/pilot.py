@@ -51,6 +51,7 @@ class Pilot(NamedTuple):
     synthetic: pm.Model
 
 
+@np.errstate(all="ignore")  # a warning would tell that some record is out of range
 def pilot(
     budget: PrivacyBudget,
     simulate: Callable[[Values], pm.Model],

@@ -39,6 +39,7 @@ _COUNT = 0.02  # and to their number, where it is confidential
 
 
 @compiling_silently()
+@np.errstate(all="ignore")  # a warning would tell that some record is out of range
 def score_release(
     model: pm.Model | None = None,
     *,
