@@ -67,7 +67,7 @@ def test_tiny_divergences_of_substitution_keep_their_digits(order, noise, fracti
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("order", [2, 5, 37, 2048])
+@pytest.mark.parametrize("order", [2, 5, 37])
 @pytest.mark.parametrize("noise", [0.5, 3.0, 1e4])
 def test_tiny_divergences_of_a_record_that_is_missing_keep_their_digits(order, noise):
     """With a small fraction q only pairs of looks tell: a q^2 (exp(1 / s^2) - 1) / 2."""
