@@ -272,7 +272,8 @@ def _install() -> None:
     wrap, run_pass = CPUContext.create_cfunc_wrapper, PassManager._runPass
     options_equal = TargetConfig.__eq__
     options_hash: Any = cache(lambda kind: hash(tuple(sorted(kind.options))))
-    list_variables = ir.Inst._rec_list_vars
+    list_variables, analyse = ir.Inst._rec_list_vars, PassManager.dependency_analysis
+    analyses: dict[tuple[Any, ...], Any] = {}
 
     def set_later(self: Any, name: str, environment: Any) -> None:
         if self._engine.is_symbol_defined(name):
@@ -305,9 +306,18 @@ def _install() -> None:
             one.run_finalizer(state)
 
     def equal(self: Any, other: Any) -> Any:
-        """Compare options that were set before all thirty: numba does so at every call it types."""
-        alike = type(self) is type(other) and self._values == other._values
-        return alike or options_equal(self, other)
+        """Compare options that were set, not all thirty: numba does so at every call it types."""
+        if type(self) is not type(other):
+            return options_equal(self, other)
+        names = self._values.keys() | other._values.keys()
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    def analysed(self: Any) -> Any:
+        """Tell which passes need which once for each list of passes, and not for each function."""
+        kinds = tuple(kind for kind, _ in self.passes)
+        if kinds not in analyses:
+            analyses[kinds] = analyse(self)
+        return analyses[kinds]
 
     def hashed(self: Any) -> int:
         """Hash of options' names, as numba's, whose values differ seldom."""
@@ -330,6 +340,7 @@ def _install() -> None:
     TargetConfig.__eq__ = equal  # type: ignore[method-assign]
     TargetConfig.__hash__ = hashed  # type: ignore[method-assign]
     PassManager._runPass = passed  # type: ignore[method-assign]
+    PassManager.dependency_analysis = analysed  # type: ignore[method-assign]
     JITCPUCodegen.set_env = set_later  # type: ignore[method-assign]
     CPUContext.create_cfunc_wrapper = wrapped  # type: ignore[method-assign]
     event.install_timer = timed

@@ -103,6 +103,8 @@ def compiling_silently() -> Iterator[None]:
         plain_slice_errors(),
         operations_once(),
         machine_code_once(),
+        # where in our own code a node was made helps nobody, and takes a tenth of making graphs
+        config.change_flags(traceback__limit=0),
     ):
         warnings.simplefilter("ignore", NumbaPerformanceWarning)  # on code that PyTensor wrote
         yield
