@@ -120,7 +120,7 @@ def exact_posterior(n, noise, statistic, guess):
     else:
         record, prior = _exact_sums.ClampedNormal(1.0, *bounds), stats.norm(0, 3)
     [(name, about)] = guess.items()
-    return {name: _exact_sums.of_sum(observed, n, scale, record, prior.logpdf, about)}
+    return {name: _exact_sums.of_sum(observed, n, scale, record, prior, about)}
 
 
 def agreement(idata, exact):
@@ -140,17 +140,15 @@ def row(n, noise, statistic):
     draws = int(np.clip(4e6 / n, 1000, 2000))
     result = {"records": n, "noise": noise, "statistic": statistic}
     runs = {"RecordGibbs": by_step(build(n, noise, statistic), pmdp.RecordGibbs, TUNE, draws)}
-    own = runs["RecordGibbs"][0]
-    guess = {
-        name: (float(x.mean()), float(x.std())) for (name, _), x in columns(own, names).items()
-    }
-    exact = exact_posterior(n, noise, statistic, guess)
     try:
         runs["marginalize"] = by_marginalize(build(n, noise, statistic), TUNE, draws)
         hand = by_hand(n, noise, statistic)
         runs["by hand"] = by_nutpie(hand, TUNE, draws, find_mode(hand))
     except ImportError:
         pass
+    found = columns(runs.get("marginalize", runs["RecordGibbs"])[0], names).items()
+    guess = {name: (float(x.mean()), float(x.std())) for (name, _), x in found}
+    exact = exact_posterior(n, noise, statistic, guess)
     for peer, largest in PEERS.items():
         if n > largest:
             continue
