@@ -54,7 +54,7 @@ PEERS = {
     "PyMC NUTS": 100,
     "plain record Gibbs, NUTS for theta": 1000,
 }
-#: with more records than this only the parametrisation that is better with this many is run:
+#: with more records than this only nutpie's parametrisation that is better with this many is run:
 #: centred below a noise of 100, non-centred from there on
 EVERY_PEER_UP_TO = 100
 
@@ -152,7 +152,8 @@ def row(n, noise, statistic):
     for peer, largest in PEERS.items():
         if n > largest:
             continue
-        if n > EVERY_PEER_UP_TO and peer.endswith(" centred") == (noise >= 100):
+        worse = "nutpie centred" if noise >= 100 else "nutpie non-centred"
+        if n > EVERY_PEER_UP_TO and peer == worse:
             continue
         try:
             runs[peer] = run_peer(peer, n, noise, statistic, draws)
