@@ -246,7 +246,8 @@ def test_estimated_error_falls_with_the_number_of_records():
 def test_sampling_tells_the_error_and_hides_what_was_added(caplog):
     small = pmdp.marginalize(two_sums([pmdp.Laplace(scale=15.0), pmdp.Laplace(scale=60.0)]))
     with small:
-        idata = pmdp.sample(200, tune=200, chains=1, cores=1, quiet=True, random_seed=1)
+        quick = {"quiet": True, "progressbar": False, "compile_kwargs": {"mode": ONCE}}
+        idata = pmdp.sample(60, tune=60, chains=1, cores=1, random_seed=1, **quick)
     assert set(idata.posterior.data_vars) == {"mu", "sd"}
     assert idata.attrs["normal_law_error"] < 0.2
     assert idata.attrs["normal_law_error_of"] in ("mu", "sd")
