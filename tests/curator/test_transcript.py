@@ -47,6 +47,7 @@ def watch(model, release, monkeypatch, caplog, cls=pmdp.DPPenalty, **kwargs):
     monkeypatch.setattr(
         MCMCProgressBarManager, "update", lambda self, **seen: shown.append(repr(seen))
     )
+    monkeypatch.setattr("rich.live.Live.refresh", lambda self: None)  # what is shown is known
     with model:
         # little noise, so that moves are accepted
         step = cls(**({"epsilon": 200, "delta": 1e-3, "chains": 2} | kwargs))
