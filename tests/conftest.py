@@ -1,6 +1,10 @@
 """Tests that do not know of each other; a table of p-values, after `make calibrate`."""
 
 import gc
+import os
+
+# matrices here are small, and threads of two processes wait for each other on two cores
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytensor
 import pytest
