@@ -1,11 +1,24 @@
 """Tests that do not know of each other; a table of p-values, after `make calibrate`."""
 
+import gc
+import os
+
+# matrices here are small, and threads of two processes wait for each other on two cores
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import pytensor
 import pytest
 
 from pymc_dp.curator import curated, model
 from tests import checks
 
 _KEY = "p-values"
+
+# A quarter of the time, in many small graphs that are evaluated a few times and let go: C code for
+# nested graphs of functions in Python, a note of where each node was made, searches for garbage.
+pytensor.config.cxx = ""
+pytensor.config.traceback__limit = 0
+gc.set_threshold(100_000, 10, 100)
 
 
 @pytest.fixture(autouse=True, scope="module")

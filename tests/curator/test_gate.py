@@ -4,6 +4,7 @@ import copy
 import inspect
 import pickle
 from collections import deque
+from multiprocessing import get_context
 
 import cloudpickle
 import numpy as np
@@ -154,10 +155,12 @@ def test_a_callback_cannot_steer(model):
 
 
 def test_steps_for_a_part_each_run_together_in_workers(model):
-    # takes long: only workers that are spawned, and import everything, unpickle the steps
+    # only workers that are not copies of this process unpickle the steps; both copy one that
+    # has imported the package
+    get_context("forkserver").set_forkserver_preload(["pymc_dp"])
     steps = [penalty(model, [model[name]], chains=2) for name in ("mu", "sigma")]
     with model:
-        tree = pmdp.sample(5, step=steps, **QUIET | {"cores": 2, "mp_ctx": "spawn"})
+        tree = pmdp.sample(5, step=steps, **QUIET | {"cores": 2, "mp_ctx": "forkserver"})
     assert tree.posterior.sizes["chain"] == 2
     assert not any(step.others_checked for step in steps)
 

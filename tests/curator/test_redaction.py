@@ -8,10 +8,13 @@ import pytest
 from pytensor.compile.ops import wrap_py
 
 import pymc_dp as pmdp
+from pymc_dp.graph.intervals import ONCE
 
 X = np.random.default_rng(0).normal(size=(50, 2))
 Y = np.random.default_rng(1).integers(0, 2, size=50)
 QUIET = {"cores": 1, "progressbar": False, "quiet": True}
+#: for PyMC's own functions, which compile all variables; pmdp.sample leaves most of them out
+PLAIN = {"progressbar": False, "compile_kwargs": {"mode": ONCE}}
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,13 @@ def penalty(model, **kwargs):
                 | kwargs
             )
         )
+
+
+def plain_sample(make_step=None, **kwargs):
+    """Draws by PyMC's own function, without compiling all that it keeps."""
+    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+        kwargs |= {"step": make_step()} if make_step else {}
+        return pm.sample(10, **kwargs, **QUIET)
 
 
 def everything_in(tree):
@@ -88,7 +98,7 @@ def test_half_the_chains_spend_less(model):
 def test_plain_sample_warns_once_and_redact_repairs(model):
     step = penalty(model)
     with model, pytest.warns(pmdp.ConfidentialDataWarning) as warned:
-        raw = pm.sample(10, step=step, chains=2, **QUIET)
+        raw = plain_sample(step=step, chains=2)
     assert len(warned) == 1
     assert "observed_data" in raw.children
     assert "constant_data" in raw.children
@@ -101,7 +111,7 @@ def test_plain_sample_warns_once_and_redact_repairs(model):
 def test_another_model_in_context_does_not_make_variables_public(model):
     step = penalty(model)
     with model, pytest.warns(pmdp.ConfidentialDataWarning):
-        raw = pm.sample(10, step=step, chains=2, **QUIET)
+        raw = plain_sample(step=step, chains=2)
     with pm.Model():  # the same names, made of parameters alone
         beta = pm.Normal("beta", 0, 1, shape=2)
         pm.Normal("fitted", shape=50)
@@ -113,7 +123,7 @@ def test_another_model_in_context_does_not_make_variables_public(model):
 def test_another_curated_model_in_context_does_not_either(model):
     step = penalty(model)
     with model, pytest.warns(pmdp.ConfidentialDataWarning):
-        raw = pm.sample(10, step=step, chains=2, **QUIET)
+        raw = plain_sample(step=step, chains=2)
     with pm.Model() as other:
         beta = pm.Normal("beta", 0, 1, shape=2)
         for name in ("contrast", "fitted", "fitted_first_rows"):
@@ -126,7 +136,7 @@ def test_another_curated_model_in_context_does_not_either(model):
 
 def test_redact_cannot_make_other_draws_private(model):
     with model:
-        raw = pm.sample(10, tune=10, chains=1, step=pm.Metropolis(), **QUIET)
+        raw = plain_sample(pm.Metropolis, tune=10, chains=1)
         with pytest.warns(pmdp.ConfidentialDataWarning, match="cannot make"):
             tree = pmdp.redact(raw)
     assert not set(tree.sample_stats.data_vars) & {"accept", "scaling"}
@@ -253,10 +263,8 @@ def test_nothing_rides_along_on_variables(model):
 def test_what_pymc_puts_back_goes_again(model):
     with model:
         tree = pmdp.sample(5, step=penalty(model), **QUIET)
-        extended = pm.sample_posterior_predictive(
-            tree.copy(), extend_inferencedata=True, progressbar=False
-        )
-        extended = pm.compute_log_likelihood(extended, progressbar=False)
+        extended = pm.sample_posterior_predictive(tree.copy(), extend_inferencedata=True, **PLAIN)
+        extended = pm.compute_log_likelihood(extended, **PLAIN)
         assert {"observed_data", "constant_data", "log_likelihood"} <= set(extended.children)
         assert pmdp.redact(extended).identical(tree)
 

@@ -47,6 +47,7 @@ def watch(model, release, monkeypatch, caplog, cls=pmdp.DPPenalty, **kwargs):
     monkeypatch.setattr(
         MCMCProgressBarManager, "update", lambda self, **seen: shown.append(repr(seen))
     )
+    monkeypatch.setattr("rich.live.Live.refresh", lambda self: None)  # what is shown is known
     caplog.clear()
     with model, caplog.at_level(logging.DEBUG), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")

@@ -12,6 +12,7 @@ import pytest
 from scipy import special, stats
 
 import pymc_dp as pmdp
+from pymc_dp.graph.intervals import ONCE
 
 NOISE = 40.0
 LONG = pytest.mark.calibrate
@@ -84,7 +85,7 @@ def test_posterior_probabilities_are_uniform(name, n):
         [small.logp()], {small["released_value"]: observed}, strict=False
     )[0]
     grid_logp = pytensor.function(
-        [places, observed], pytensor.graph.replace.vectorize_graph(logp, {value: places})
+        [places, observed], pytensor.graph.replace.vectorize_graph(logp, {value: places}), mode=ONCE
     )
     rng = np.random.default_rng(11)
     ranks = []

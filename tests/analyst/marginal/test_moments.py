@@ -5,6 +5,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.mode import Mode
 from pytensor.graph.replace import graph_replace
 from scipy import special, stats
 
@@ -13,18 +14,22 @@ from pymc_dp.analyst.marginal.normal.moments import Contributions
 from pymc_dp.analyst.records import record_blocks, record_variables
 from pymc_dp.graph.intervals import ONCE
 
+PLAIN = Mode(linker="py", optimizer=None)
 N = 1000
 NOISE = pmdp.Gaussian(sigma=1.0)
 
 
-def found_moments(model, order, **at):
+def found_moments(model, order):
+    """Moments as a function of the model's parameters, by name."""
     block = record_blocks(model, record_variables(model))[0]
     contributions = Contributions(model, block)
     moments = contributions.closed_form() if order is None else contributions.by_nodes(order)
     entries = [entry for row in moments.covariances for entry in row]
-    given = {model[name]: pt.constant(np.asarray(value, float)) for name, value in at.items()}
-    graphs = graph_replace([pt.stack(moments.means), pt.stack(entries)], given, strict=False)
-    return pytensor.function([], graphs, mode=ONCE)()
+    places = {rv: rv.type(rv.name) for rv in model.free_RVs if rv not in block.records}
+    graphs = graph_replace([pt.stack(moments.means), pt.stack(entries)], places, strict=False)
+    names = {rv.name: place for rv, place in places.items()}
+    evaluate = pytensor.function(list(names.values()), graphs, mode=PLAIN, on_unused_input="ignore")
+    return lambda **at: evaluate(*(np.asarray(at[name], float) for name in names))
 
 
 def integrated(density, functions, low, high, breaks=()):
@@ -52,26 +57,27 @@ FUNCTIONS = {
 BREAKS = [-1, 0, 0.3, 0.7, np.sqrt(3), -np.sqrt(3), 2]
 
 
-@pytest.mark.wide_except("0.2-1.3-None", "0.2-1.3-16", "-6.0-2.0-16", "1.5-0.01-16", "40.0-1.0-16")
 @pytest.mark.parametrize("order", [None, 16])
-@pytest.mark.parametrize(("mu", "sigma"), [(0.2, 1.3), (-6.0, 2.0), (1.5, 0.01), (40.0, 1.0)])
-def test_functions_of_normal_records(order, mu, sigma):
+def test_functions_of_normal_records(order):
     with pm.Model() as model:
         m, s = pm.Normal("m", 0, 1), pm.HalfNormal("s", 1)
         x = pm.Normal("x", m, s, shape=N)
         sums = pt.stack([f(x).sum() for f, _ in FUNCTIONS.values()])
         pmdp.Privatized("r", sums, NOISE, observed=np.zeros(len(FUNCTIONS)))
-    means, covariances = found_moments(model, order, m=mu, s=sigma)
-    expected = integrated(
-        stats.norm(mu, sigma).pdf,
-        [f for _, f in FUNCTIONS.values()],
-        mu - 9 * sigma,
-        mu + 9 * sigma,
-        BREAKS,
-    )
-    scale = np.sqrt(np.outer(*[expected[1][[0, 2, 5, 9, 14, 20, 27]]] * 2))[np.tril_indices(7)]
-    np.testing.assert_allclose(means / N, expected[0], rtol=1e-8, atol=1e-9)
-    np.testing.assert_array_less(np.abs(covariances / N - expected[1]), 1e-7 * scale + 1e-9)
+    found = found_moments(model, order)
+    for mu, sigma in [(0.2, 1.3), (-6.0, 2.0), (1.5, 0.01), (40.0, 1.0)]:
+        means, covariances = found(m=mu, s=sigma)
+        expected = integrated(
+            stats.norm(mu, sigma).pdf,
+            [f for _, f in FUNCTIONS.values()],
+            mu - 9 * sigma,
+            mu + 9 * sigma,
+            BREAKS,
+        )
+        scale = np.sqrt(np.outer(*[expected[1][[0, 2, 5, 9, 14, 20, 27]]] * 2))
+        bound = 1e-7 * scale[np.tril_indices(7)] + 1e-9
+        np.testing.assert_allclose(means / N, expected[0], rtol=1e-8, atol=1e-9)
+        np.testing.assert_array_less(np.abs(covariances / N - expected[1]), bound)
 
 
 GAMMA_FUNCTIONS = {
@@ -83,9 +89,8 @@ GAMMA_FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("scale", [1e-3, 0.4, 3.0, 1e4])
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 30.0])
-def test_functions_of_gamma_records_in_closed_form(alpha, scale):
+def test_functions_of_gamma_records_in_closed_form(alpha):
     with pm.Model() as model:
         s = pm.HalfNormal("s", 1)
         x = (
@@ -95,21 +100,23 @@ def test_functions_of_gamma_records_in_closed_form(alpha, scale):
         )
         sums = pt.stack([f(x).sum() for f, _ in GAMMA_FUNCTIONS.values()])
         pmdp.Privatized("r", sums, NOISE, observed=np.zeros(len(GAMMA_FUNCTIONS)))
-    means, covariances = found_moments(model, None, s=scale)
-    # in the logarithm of x, where the density is smooth at zero, too
-    law = stats.gamma(alpha, scale=scale)
-    low, high = np.log(law.ppf(1e-15)), np.log(law.isf(1e-15)) + 1
-    expected = integrated(
-        lambda u: law.pdf(np.exp(u)) * np.exp(u),
-        [lambda u, f=f: f(np.exp(u)) for _, f in GAMMA_FUNCTIONS.values()],
-        low,
-        high,
-        np.log([0.3, 0.5, 0.7, 2]).clip(low, high),
-    )
-    sd = np.sqrt(expected[1][[0, 2, 5, 9, 14]])
-    np.testing.assert_allclose(means / N, expected[0], rtol=1e-6, atol=1e-9)
-    bound = 1e-6 * np.outer(sd, sd)[np.tril_indices(5)] + 1e-12
-    np.testing.assert_array_less(np.abs(covariances / N - expected[1]), bound)
+    found = found_moments(model, None)
+    for scale in (1e-3, 0.4, 3.0, 1e4):
+        means, covariances = found(s=scale)
+        # in the logarithm of x, where the density is smooth at zero, too
+        law = stats.gamma(alpha, scale=scale)
+        low, high = np.log(law.ppf(1e-15)), np.log(law.isf(1e-15)) + 1
+        expected = integrated(
+            lambda u, law=law: law.pdf(np.exp(u)) * np.exp(u),
+            [lambda u, f=f: f(np.exp(u)) for _, f in GAMMA_FUNCTIONS.values()],
+            low,
+            high,
+            np.log([0.3, 0.5, 0.7, 2]).clip(low, high),
+        )
+        sd = np.sqrt(expected[1][[0, 2, 5, 9, 14]])
+        np.testing.assert_allclose(means / N, expected[0], rtol=1e-6, atol=1e-9)
+        bound = 1e-6 * np.outer(sd, sd)[np.tril_indices(5)] + 1e-12
+        np.testing.assert_array_less(np.abs(covariances / N - expected[1]), bound)
 
 
 def test_gamma_records_of_different_shapes_and_a_gradient():
@@ -184,8 +191,9 @@ def test_clamped_sums_of_other_families(name):
         x = model.register_rv(make(a), "x")
         total = pt.stack([pmdp.clamp(x, 0.1, 2).sum(), (x > 0.4).sum()])
         pmdp.Privatized("r", total, NOISE, observed=[0.0, 0.0])
+    found = found_moments(model, 16)
     for place in places:
-        means, covariances = found_moments(model, 16, a=place)
+        means, covariances = found(a=place)
         u = np.linspace(-38, 38, 400_001)  # even steps of the logit resolve both tails
         p = 1 / (1 + np.exp(-u))
         w = p * (1 - p)
@@ -219,8 +227,9 @@ def test_counts(make, law, at):
         x = model.register_rv(make(a), "x")
         pmdp.Privatized("r", pmdp.clamp(x, 1, 6).sum(), pmdp.DiscreteLaplace(scale=2), observed=3)
     k = np.arange(3000)
+    found = found_moments(model, 8)
     for place in at:
-        means, covariances = found_moments(model, 8, a=place)
+        means, covariances = found(a=place)
         p, values = law(place).pmf(k), np.clip(k, 1, 6)
         np.testing.assert_allclose(means[0] / N, p @ values, atol=1e-9)
         np.testing.assert_allclose(covariances[0] / N, p @ values**2 - (p @ values) ** 2, atol=1e-8)
@@ -232,7 +241,7 @@ def test_public_covariates_are_summed_over_their_kinds():
         b = pm.Normal("b", 0, 1, shape=2)
         y = pm.Bernoulli("y", logit_p=design @ b)
         pmdp.Privatized("r", design.T @ y, NOISE, observed=np.zeros(2))
-    means, covariances = found_moments(model, 8, b=[0.5, -0.3])
+    means, covariances = found_moments(model, 8)(b=[0.5, -0.3])
     p = 1 / (1 + np.exp(-design @ [0.5, -0.3]))
     np.testing.assert_allclose(means, design.T @ p)
     spread = (design * (p * (1 - p))[:, None]).T @ design
@@ -248,7 +257,7 @@ def test_two_record_variables():
             [pmdp.clamp(x, -1, 2).sum(), (pmdp.clamp(y, -1, 1) * pmdp.clamp(x, -1, 2)).sum()]
         )
         pmdp.Privatized("r", sums, NOISE, observed=np.zeros(2))
-    means, covariances = found_moments(model, 12, m=0.5, b=0.7)
+    means, covariances = found_moments(model, 12)(m=0.5, b=0.7)
     g = np.linspace(-9, 9, 3001)
     x, e = 0.5 + g[:, None], g[None, :]
     w = stats.norm.pdf(g)[:, None] * stats.norm.pdf(g)[None, :]
@@ -272,7 +281,7 @@ def test_what_is_added_to_sums_is_kept():
         contributions.constants(), {model["m"]: pt.constant(np.float64(0.25))}, strict=False
     )
     assert [float(c.eval(mode=ONCE)) for c in constants] == [6.25, 7.0]
-    means, covariances = found_moments(model, None, m=0.25)
+    means, covariances = found_moments(model, None)(m=0.25)
     np.testing.assert_allclose(means, [2 * N * 0.25, 2 * 0.25])
     np.testing.assert_allclose(covariances, [4 * N, 4, 4 / N])
 
@@ -283,7 +292,7 @@ def test_logarithms_of_simplexes(a):
         concentration = pm.Gamma("a", 1, 0.1, shape=len(a))
         x = pm.Dirichlet("x", concentration, shape=(N, len(a)))
         pmdp.Privatized("r", pt.log(x).mean(axis=0), NOISE, observed=np.zeros(len(a)))
-    means, covariances = found_moments(model, 16, a=a)
+    means, covariances = found_moments(model, 16)(a=a)
     np.testing.assert_allclose(means, special.digamma(a) - special.digamma(sum(a)), rtol=1e-6)
     expected = np.diag(special.polygamma(1, a)) - special.polygamma(1, sum(a))
     lower = expected[np.tril_indices(len(a))]
@@ -296,7 +305,7 @@ def test_kinks_of_several_numbers_a_record():
         m = pm.Normal("m", 0, 1)
         x = pm.Normal("x", m, 1, shape=(N, 2))
         pmdp.Privatized("r", pmdp.clamp(x, -1, 0.5).mean(axis=0), NOISE, observed=np.zeros(2))
-    means, covariances = found_moments(model, 8, m=0.3)
+    means, covariances = found_moments(model, 8)(m=0.3)
     mean, variance = integrated(
         stats.norm(0.3, 1).pdf, [lambda x: np.clip(x, -1, 0.5)], -9, 9, [-1, 0.5]
     )
@@ -311,7 +320,7 @@ def test_censored_times_have_their_atom(upper):
         rate = pm.Gamma("rate", 2, 2)
         y = pm.Censored("y", pm.Exponential.dist(rate), lower=None, upper=upper, shape=100)
         pmdp.Privatized("s", y.sum(), pmdp.Gaussian(sigma=1.0), observed=80.0)
-    means, covariances = found_moments(model, 8, rate=0.5)
+    means, covariances = found_moments(model, 8)(rate=0.5)
     ends = np.broadcast_to(upper, 100)
     mean = (1 - np.exp(-0.5 * ends)) / 0.5
     square = 2 * (1 - np.exp(-0.5 * ends) * (1 + 0.5 * ends)) / 0.25
@@ -335,7 +344,7 @@ def test_scores_of_survival_and_mixtures_can_be_declared():
         release = pmdp.score_release(at={"rate": 0.5}, clip=50.0, epsilon=1, delta=1e-6)
     with survival(shape=400) as model:
         release.declare("score")
-    means, _ = found_moments(model, 8, rate=0.5)
+    means, _ = found_moments(model, 8)(rate=0.5)
     np.testing.assert_allclose(means, 0.0, atol=1e-6)
 
     def mixture(**kwargs):

@@ -76,6 +76,9 @@ def test_laplace_noise_on_two_sums_is_a_mixture_of_one_w(together):
     [w] = auxiliary_variables(small)
     assert w.type.shape == (1,)
     name, logp = f"{w.name}_log__", likelihood(small)
+    own = small.compile_logp(vars=[w], jacobian=False, mode=ONCE)
+    place = small.initial_point() | {name: np.log([3.0])}
+    np.testing.assert_allclose(own(place), stats.expon(scale=2).logpdf(3.0))
 
     def integrand(v):
         return np.exp(logp(**{name: [np.log(v)]}) - v / 2) / 2
@@ -246,7 +249,8 @@ def test_estimated_error_falls_with_the_number_of_records():
 def test_sampling_tells_the_error_and_hides_what_was_added(caplog):
     small = pmdp.marginalize(two_sums([pmdp.Laplace(scale=15.0), pmdp.Laplace(scale=60.0)]))
     with small:
-        idata = pmdp.sample(200, tune=200, chains=1, cores=1, quiet=True, random_seed=1)
+        quick = {"quiet": True, "progressbar": False, "compile_kwargs": {"mode": ONCE}}
+        idata = pmdp.sample(60, tune=60, chains=1, cores=1, random_seed=1, **quick)
     assert set(idata.posterior.data_vars) == {"mu", "sd"}
     assert idata.attrs["normal_law_error"] < 0.2
     assert idata.attrs["normal_law_error_of"] in ("mu", "sd")

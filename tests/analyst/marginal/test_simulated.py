@@ -35,7 +35,7 @@ def score_model(n=N, sigma=10.0):
 
 def test_moments_of_a_clipped_score():
     b = np.array([0.3, -0.2, 0.1, 0.5])
-    means, covariances = found_moments(score_model(), 32, b=b)
+    means, covariances = found_moments(score_model(), 32)(b=b)
     rng = np.random.default_rng(3)
     x = rng.multivariate_normal(np.zeros(D), COVARIANCE, size=2_000_000)
     p = special.expit(x @ b)
@@ -57,7 +57,7 @@ def test_linear_and_quadratic_functions_have_no_error():
         y = pm.Normal("y", x.sum(axis=1), 1.0)
         sums = pt.stack([y.sum(), (x[:, 0] * y).sum()])
         pmdp.Privatized("s", sums, pmdp.Gaussian(sigma=1.0), observed=[0.0, 0.0])
-    means, covariances = found_moments(model, 8, m=0.7)
+    means, covariances = found_moments(model, 8)(m=0.7)
     np.testing.assert_allclose(means / N, [2.1, 0.7 * 2.1 + 4], rtol=1e-12)
     np.testing.assert_allclose(covariances[0] / N, 13, rtol=1e-12)
 
@@ -74,7 +74,7 @@ def test_other_families_stay_at_quantiles():
         x = pm.Normal("x", a, 1.0, shape=(N, 3))
         g = pm.Gamma("g", pt.exp(a), 1.0, shape=N)
         pmdp.Privatized("s", (g * x[:, 0]).sum(), pmdp.Gaussian(sigma=500.0), observed=200.0)
-    means, _ = found_moments(model, 32, a=0.3)
+    means, _ = found_moments(model, 32)(a=0.3)
     np.testing.assert_allclose(means / N, 0.3 * np.exp(0.3), atol=3e-3)
     small = pmdp.marginalize(model)
     logp, dlogp = small.compile_logp(mode=ONCE), small.compile_dlogp(mode=ONCE)

@@ -297,7 +297,7 @@ def test_observed_records_and_strangers():
             pmdp.RecordGibbs([pt.vector("z")])
         with pytest.raises(ValueError, match="No release reaches"):
             pmdp.RecordGibbs([pm.Normal("w", 0, 1, shape=3)])
-        pmdp.RecordGibbs([x])  # y is public
+        assert pmdp.RecordGibbs.plan([x], pm.modelcontext(None))  # y is public
 
 
 def test_models_without_records():

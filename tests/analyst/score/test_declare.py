@@ -165,6 +165,11 @@ def test_only_looks_that_there_are(release):
         release.declare("score", looks=[1])
 
 
+@pytest.fixture(scope="module")
+def normal():
+    return build("normal", *records("normal"))
+
+
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
@@ -182,11 +187,10 @@ def test_only_looks_that_there_are(release):
         ({"epsilon": None}, "exactly one"),
     ],
 )
-def test_what_a_curator_may_get_wrong(wrong, match):
-    model = build("normal", *records("normal"))
+def test_what_a_curator_may_get_wrong(normal, wrong, match):
     right = {"at": AT | {"sigma": 1.0}, "clip": 1.0}
     with pytest.raises(ValueError, match=match):
-        released(model, **(right | wrong))
+        released(normal, **(right | wrong))
 
 
 def test_a_model_that_no_record_informs():

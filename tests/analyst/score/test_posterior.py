@@ -17,6 +17,7 @@ from tests.curator.score.models import seeded_noise
 from tests.sampling import draw, values
 
 
+@pytest.mark.wide
 def test_an_exponential_family_from_anywhere(monkeypatch):
     """The score of a normal mean is a linear map of the sum, wherever it is taken."""
     seeded_noise(monkeypatch, 1)
@@ -161,27 +162,33 @@ def test_the_statistic_written_by_hand_has_the_same_density():
 
 
 def test_two_looks_multiply(monkeypatch):
-    """Both are of the same records: exact for a normal mean, where they are the same statistic."""
+    """Both are of the same records: exact for a normal mean, where they are the same statistic.
+
+    Its score is a linear map of the sum, wherever it is taken: here at 1, and far from all records.
+    """
     seeded_noise(monkeypatch, 4)
-    n = 30
-    y = np.random.default_rng(3).normal(0.5, 1, size=n)
+    n, tau, prior, places = 30, 1.3, 2.0, np.array([7.0, 1.0])
+    y = np.random.default_rng(3).normal(-4, tau, size=n)
 
     def build(**records):
         with pm.Model() as model:
-            pm.Normal("y", pm.Normal("mu", 0, 1), 1, **records)
+            mu = pm.Normal("mu", 1, prior)
+            pm.Normal("y", mu, tau, **records)
         return model
 
     release = pmdp.score_release(
-        build(observed=y), at=[{"mu": 0.0}, {"mu": 1.0}], clip=20, epsilon=100, delta=1e-6
+        build(observed=y), at=[{"mu": p} for p in places], clip=40.0, epsilon=100, delta=1e-6
     )
     model = build(shape=n)
     with model:
-        release.declare("score")
-    total = release.value + n * np.array([0.0, 1.0])
-    covariance = n + np.diag(release.sigma**2)
-    weights = np.linalg.solve(covariance, np.full(2, n))
-    precision = 1 + n * weights.sum()
-    assert_mean_and_sd(values(draw(model), "mu"), weights @ total / precision, precision**-0.5)
+        pmdp.ScoreRelease.from_json(release.to_json()).declare("score")
+    # released = (sum y - n place) / tau**2 + noise
+    total = release.value + n * places / tau**2
+    covariance = n / tau**2 + np.diag(release.sigma**2)
+    weights = np.linalg.solve(covariance, np.full(2, n / tau**2))
+    precision = 1 / prior**2 + n / tau**2 * weights.sum()
+    mean = (1 / prior**2 + weights @ total) / precision
+    assert_mean_and_sd(values(draw(model), "mu"), mean, precision**-0.5)
 
 
 def test_two_variables_of_a_record_are_drawn_apart(monkeypatch):

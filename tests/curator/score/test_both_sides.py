@@ -24,9 +24,7 @@ from tests.curator.score.models import (
 MASS = np.array([[0.5, 0.1, 0.0], [0.1, 0.4, 0.0], [0.0, 0.0, 2.0]])
 
 
-@pytest.mark.wide_except(
-    "logistic-length", "logistic-covariates", "normal-length", "normal-covariates"
-)
+@pytest.mark.wide_except("logistic-length", "normal-covariates")
 @pytest.mark.parametrize("bound", ["length", "covariates"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_sums_agree(name, bound, monkeypatch):

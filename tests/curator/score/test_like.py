@@ -38,6 +38,7 @@ def held(bound, X, y, offset):
     return ((y - p) * np.minimum(1, CLIP / longest))[:, None].T * slope.T
 
 
+@pytest.mark.wide_except("0.25-covariates", "-0.5-length")
 @pytest.mark.parametrize("bound", ["covariates", "length"])
 @pytest.mark.parametrize("offset", [0.25, -0.5])
 def test_other_records(bound, offset):

@@ -5,6 +5,7 @@ import signal
 import time
 from contextlib import contextmanager
 from itertools import pairwise
+from multiprocessing import get_context
 
 import numpy as np
 import pandas as pd
@@ -38,10 +39,21 @@ def loaders():
     return [dask.delayed(load)(a, b) for a, b in pairwise(ENDS)]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def imported_once():
+    """Workers begin as copies of a process that has imported the package, and nothing else."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["distributed", "pymc_dp"])
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("distributed.nanny", "distributed.process", "distributed.utils"):
+            patch.setattr(f"{module}.get_mp_context", lambda: context)
+        yield
+
+
 @contextmanager
-def two_workers():
+def workers(number=2):
     cluster = distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+        n_workers=number, threads_per_worker=1, dashboard_address=":0", silence_logs=50
     )
     client = distributed.Client(cluster)
     yield client
@@ -52,7 +64,7 @@ def two_workers():
 @pytest.fixture(scope="module")
 def client():
     """Workers that stay alive, and compile once for all tests."""
-    with two_workers() as client:
+    with workers() as client:
         yield client
 
 
@@ -64,7 +76,13 @@ def records(client):
 @pytest.fixture
 def mortals():
     """Workers of its own for a test: Dask gives some up that are killed as they come back."""
-    with two_workers() as client:
+    with workers() as client:
+        yield client
+
+
+@pytest.fixture
+def mortal():
+    with workers(1) as client:
         yield client
 
 
@@ -231,11 +249,11 @@ def load_anew(path, first, last):
     return X[first:last] + shift, Y[first:last]
 
 
-def test_other_records_in_place_of_lost_ones_are_refused(mortals, tmp_path):
+def test_other_records_in_place_of_lost_ones_are_refused(mortal, tmp_path):
     path = str(tmp_path / "count")
     parts = [dask.delayed(load_anew)(path, a, b) for a, b in pairwise((0, 300, N))]
-    found = pmdp.shard(logistic, parts, client=mortals, timeout=60)
-    for pid in mortals.run(os.getpid, on_error="ignore").values():
+    found = pmdp.shard(logistic, parts, client=mortal, timeout=60)
+    for pid in mortal.run(os.getpid, on_error="ignore").values():
         os.kill(pid, signal.SIGKILL)
 
     def run():  # the step itself asks, if models were passed as synthetic= before

@@ -48,6 +48,15 @@ def sharded():
     return {name: pmdp.shard(logistic, split((X, Y), cuts)) for name, cuts in CUTS.items()}
 
 
+@pytest.mark.wide_except(
+    "penalty",
+    "penalty, guided",
+    "barker, batches",
+    "hmc",
+    "mala",
+    "sgld, batches",
+    "sgnht, Poisson",
+)
 @pytest.mark.parametrize("step", STEPS)
 def test_draws_are_those_of_one_place(step, sharded):
     kind, settings = STEPS[step]

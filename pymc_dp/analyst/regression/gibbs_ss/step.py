@@ -108,7 +108,7 @@ class GibbsSS(BlockedStep):
     --------
     >>> import pymc as pm
     >>> import pymc_dp as pmdp
-    >>> with pm.Model():
+    >>> with pm.Model() as model:
     ...     sigma2 = pm.InverseGamma("sigma2", 3, 0.5)
     ...     theta = pm.Normal("theta", 0, pm.math.sqrt(sigma2), shape=2)
     ...     tau2 = pm.InverseGamma("tau2", 3, 0.5)
@@ -117,7 +117,8 @@ class GibbsSS(BlockedStep):
     ...     s = pmdp.RegressionStatistics("s", n=50, coef=theta, sigma2=sigma2, x_moments=x_moments)
     ...     z = [13.1, 15.2, 7.2, -5.0, 10.7]
     ...     released = pmdp.Privatized("z", s, pmdp.Laplace(scale=2), observed=z)
-    ...     step = pmdp.GibbsSS()
+    >>> set(pmdp.explain(model).steps.values())  # what pmdp.sample and pm.sample pick
+    {'GibbsSS'}
     """
 
     name = "gibbs_ss"
