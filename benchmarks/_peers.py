@@ -3,8 +3,8 @@
 Every run counts tuning and drawing, not compiling: two chains, one after the other.
 """
 
-import json
 import gc
+import json
 import time
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def by_step(model, step, tune, draws):
         pmdp.sample(5, tune=5, step=step(), **how)  # imports and compiles what is left
         steps = step()
         gc.collect()  # not what earlier runs left
-    start = time.process_time()
+        start = time.process_time()
         idata = pmdp.sample(draws, tune=tune, step=steps, **how)
     return idata, time.process_time() - start
 
