@@ -8,6 +8,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytensor
 import pytest
+from pytensor.compile.mode import predefined_linkers
+from pytensor.link.vm import VMLinker
 
 from pymc_dp.curator import curated, model
 from tests import checks
@@ -16,7 +18,7 @@ _KEY = "p-values"
 
 # A quarter of the time, in many small graphs that are evaluated a few times and let go: C code for
 # nested graphs of functions in Python, a note of where each node was made, searches for garbage.
-pytensor.config.cxx = ""
+predefined_linkers["vm"] = VMLinker(use_cloop=False, c_thunks=False)
 pytensor.config.traceback__limit = 0
 gc.set_threshold(100_000, 10, 100)
 
