@@ -59,17 +59,32 @@ def test_code_that_waits_is_made_when_its_address_is_asked_for():
     assert numba.njit(lambda x: hidden(x))(1.0) == 2.0  # and it can still be called
 
 
-def test_recursion_and_garbage_collection():
-    often = gc.get_threshold()
+def test_recursion():
     with machine_code_once():
-        assert gc.get_threshold() > often
 
         @numba.njit("int64(int64)")
         def factorial(n):
             return 1 if n < 2 else n * factorial(n - 1)
 
         assert factorial(5) == 120
-    assert gc.get_threshold() == often
+
+
+def test_garbage_is_searched_for_seldom_and_among_new_objects():
+    held = gc.get_threshold()
+    try:
+        for before, seldom in (((700, 10, 10), True), ((10**6, 1, 1), False), ((0, 10, 10), False)):
+            gc.set_threshold(*before)
+            with machine_code_once():
+                assert (gc.get_threshold() != before) == seldom
+                assert gc.get_threshold() >= before
+                frozen = gc.get_freeze_count()
+                assert frozen
+                with machine_code_once():
+                    assert gc.get_freeze_count() == frozen
+            assert gc.get_threshold() == before
+            assert not gc.get_freeze_count()
+    finally:
+        gc.set_threshold(*held)
 
 
 def test_kernels_travel_to_other_processes():
