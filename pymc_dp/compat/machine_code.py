@@ -129,19 +129,15 @@ def garbage_seldom() -> Iterator[None]:
     """Search seldom for garbage meanwhile, among the many objects that graphs and code are.
 
     It was a seventh of the time of compiling, and as much of what a first run takes with compiled
-    code on disk. What was there before is not looked at, so that all that is new can be.
+    code on disk. Less often than this would take more memory: never, a hundred megabytes.
     """
-    collecting, outermost = gc.get_threshold(), gc.get_freeze_count() == 0
-    if outermost:
-        gc.freeze()
+    collecting = gc.get_threshold()
     if 0 < collecting[0] < 50_000:  # 0 is never
         gc.set_threshold(50_000, 3, 3)
     try:
         yield
     finally:
         gc.set_threshold(*collecting)
-        if outermost:
-            gc.unfreeze()
 
 
 def _quick() -> bool:

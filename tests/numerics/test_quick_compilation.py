@@ -69,20 +69,15 @@ def test_recursion():
         assert factorial(5) == 120
 
 
-def test_garbage_is_searched_for_seldom_and_among_new_objects():
+def test_garbage_is_searched_for_seldom():
     held = gc.get_threshold()
     try:
         for before, seldom in (((700, 10, 10), True), ((10**6, 1, 1), False), ((0, 10, 10), False)):
             gc.set_threshold(*before)
             with machine_code_once():
-                assert (gc.get_threshold() != before) == seldom
+                assert (gc.get_threshold() > before) == seldom
                 assert gc.get_threshold() >= before
-                frozen = gc.get_freeze_count()
-                assert frozen
-                with machine_code_once():
-                    assert gc.get_freeze_count() == frozen
             assert gc.get_threshold() == before
-            assert not gc.get_freeze_count()
     finally:
         gc.set_threshold(*held)
 
