@@ -275,7 +275,6 @@ _MIXED = (
 )
 
 
-@np.errstate(all="ignore")  # a warning would tell that some record is out of range
 def check_records_apart(
     names: str,
     evaluate: Callable[[Rows], NDArray[np.float64]],

@@ -162,7 +162,7 @@ class RecordModel:
         return DirectCall(function, 1 + len(others))
 
 
-@np.errstate(all="ignore")  # PyTensor adds constants up to tell them apart: a warning would tell
+@np.errstate(all="ignore")  # a warning would tell that some record is out of range
 def record_model(
     model: pm.Model,
     compile_kwargs: dict[str, Any] | None = None,
