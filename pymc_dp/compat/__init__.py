@@ -21,6 +21,7 @@ from pymc.initial_point import make_initial_point_fn  # draws of starting points
 from pymc.logprob.abstract import _icdf as icdf_rules  # quantile functions
 from pymc.logprob.abstract import _logcdf as logcdf_rules  # distribution functions
 from pymc.logprob.abstract import _logprob as logprob_rules  # densities
+from pymc.logprob.basic import transformed_conditional_logp  # densities of a model's variables
 from pymc.logprob.utils import (
     CheckParameterValue,  # checks that look at all records
     replace_rvs_by_values,  # values for some variables only
@@ -47,6 +48,9 @@ from pymc.step_methods.state import (
     DataClassState,  # what a step carries on
     WithSamplingState,  # parts of a step with a state
     dataclass_state,  # states that can be copied
+)
+from pytensor.compile.builders import (
+    FinalizedOpFromGraph,  # nested graphs that are left as they are
 )
 from pytensor.compile.rewriting import inline_ofg_node  # writes nested graphs out
 from pytensor.link.numba.cache import (
@@ -87,6 +91,7 @@ __all__ = [
     "STEP_METHODS",
     "CheckParameterValue",
     "DataClassState",
+    "FinalizedOpFromGraph",
     "HurdleRV",
     "Kernel",
     "MCMCProgressBarManager",
@@ -134,6 +139,7 @@ __all__ = [
     "sample_external",
     "support_point_rules",
     "trace_values",
+    "transformed_conditional_logp",
 ]
 
 

@@ -37,6 +37,16 @@ def leaf_value(leaf: Variable) -> Any:
     return leaf.data
 
 
+def refuse_gaps(model: pm.Model) -> None:
+    """Refuse masked arrays, which ``pm.set_data`` makes of NaN and compiled functions stop at."""
+    for data in model.data_vars:
+        if isinstance(leaf_value(data), np.ma.MaskedArray):
+            raise ValueError(
+                f"{data.name!r} has missing values (NaN, or masked) since pm.set_data: fill the "
+                "gaps with a number within range, and keep which they are in data of their own."
+            )
+
+
 def count_records(model: pm.Model) -> int:
     """Length of the first axis that all observed variables share."""
     if not model.observed_RVs:

@@ -34,9 +34,10 @@ from pymc_dp.curator.independence import (
     with_lengths,
 )
 from pymc_dp.curator.indices import IndexCheck, clamped
+from pymc_dp.curator.record_logp import per_record_logp
 from pymc_dp.graph.inner_graphs import refuse_hidden_records
 from pymc_dp.graph.quick_mode import quick_mode
-from pymc_dp.graph.rewrites import rebuilt, same_graph, without_checks, written_out
+from pymc_dp.graph.rewrites import rebuilt, same_graph
 from pymc_dp.graph.vector import FlatSpace
 from pymc_dp.numerics.compiled import compiling_silently
 from pymc_dp.types import Variable, Vector
@@ -88,7 +89,7 @@ class RecordLikelihood:
             raise TypeError(f"public_data= is a list of names: write [{public_data!r}].")
         self.n_records, self.compile_kwargs = count_records(model), dict(compile_kwargs or {})
         self.names = ", ".join(repr(rv.name) for rv in model.observed_RVs)
-        total = _per_record_logp(model)
+        total = per_record_logp(model)
         self._sources, self.axes = record_arrays(total, model, self.n_records, public_data)
         if confidential:
             refuse_updates(total, model)
@@ -216,7 +217,7 @@ class RecordLikelihood:
 
 def records_of(model: pm.Model) -> tuple[list[NDArray[Any]], list[int]]:
     """Arrays of a model that hold records, and which of their axes these are."""
-    sources, axes = record_arrays(_per_record_logp(model), model, count_records(model))
+    sources, axes = record_arrays(per_record_logp(model), model, count_records(model))
     return [leaf_value(source) for source in sources], axes
 
 
@@ -246,27 +247,6 @@ def _refuse_mixed(
     values = with_lengths(space.values, list(space.shapes.values()))
     logp = rebuilt(total, dict(zip([*sources, *space.values], [*rows, *values], strict=True)))
     return refuse_mixed_records(likelihood.names, logp, rows, likelihood.axes, vouched, lengths)
-
-
-def _per_record_logp(model: pm.Model) -> Variable:
-    total: Any = 0.0
-    for rv, logp in zip(
-        model.observed_RVs, model.logp(vars=model.observed_RVs, sum=False), strict=True
-    ):
-        if "Minibatch" in type(rv.owner.op).__name__:
-            raise ValueError(
-                f"{rv.name!r} is a minibatch: pass all records as observed and write batch_size= "
-                "in the step."
-            )
-        if logp.type.ndim < 1:
-            raise ValueError(
-                f"{rv.name!r} has one joint density over all its records, so the contribution of a "
-                "single record cannot be bounded: write a distribution that is independent over "
-                "the first axis, such as pm.MvNormal with one row for each record."
-            )
-        total = total + logp.sum(axis=tuple(range(1, logp.type.ndim)))
-    # derivatives are those of what is proven below, and not what a nested graph says they are
-    return pt.cast(written_out(without_checks(total)), "float64")
 
 
 def _any_length(source: Variable, axis: int) -> Variable:

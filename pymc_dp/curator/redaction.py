@@ -12,6 +12,7 @@ from xarray import Dataset, DataTree
 from pymc_dp.accounting.budget import PrivacyBudget, spent_together
 from pymc_dp.accounting.errors import ConfidentialDataWarning, PrivacyError
 from pymc_dp.compat import ParallelSamplingError
+from pymc_dp.curator.confidential import refuse_gaps
 from pymc_dp.curator.curated import curated_models
 from pymc_dp.curator.gate import check_arguments, check_starts, check_steps, checked_together
 from pymc_dp.curator.likelihood import is_public
@@ -183,6 +184,7 @@ def _models_of(idata: DataTree) -> list[pm.Model]:
 def sample_redacted(draws: int, methods: Sequence[Any], model: pm.Model, **kwargs: Any) -> DataTree:
     """Run ``pm.sample`` for curators' steps and return only what is safe to publish."""
     check_arguments(draws, kwargs)
+    refuse_gaps(model)
     steps = check_steps(methods, model)
     check_starts(kwargs.get("initvals"), model)
     names = _check_names(kwargs.pop("var_names", None), public_variables(model))

@@ -324,3 +324,15 @@ def test_records_inside_operations_are_refused(build, what):
         build()
     with pytest.raises(ValueError, match=f"{what} has an array"):
         penalty(model)
+
+
+def test_gaps_in_new_data_are_refused_in_words():
+    with pm.Model():
+        y = pm.Data("scores", np.arange(20.0))
+        pm.Normal("y", pm.Normal("a"), 1, observed=y)
+        budget = pmdp.PrivacyBudget(1, 1e-6)
+        step = pmdp.DPPenalty(budget=budget, clip_logp=1, step_size=0.1, chains=1)
+        pm.set_data({"scores": np.where(np.arange(20) == 3, np.nan, np.arange(20.0))})
+        with pytest.raises(ValueError, match="'scores' has missing values"):
+            pmdp.sample(20, tune=0, chains=1, step=step)
+    assert budget.unspent == 1.0

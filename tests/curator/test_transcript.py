@@ -145,6 +145,26 @@ def settings_of(variant):
     return {name: value for name, value in kwargs.items() if value is not None}
 
 
+def exposure(exposed):
+    rng = np.random.default_rng(4)
+    with pm.Model() as model:
+        base, effect = pm.Normal("base"), pm.Normal("effect")
+        mean = base + pm.Normal("slope") * rng.normal(size=60) + effect * exposed
+        pm.Normal("y", mean, 1, observed=rng.normal(size=60))
+    return model
+
+
+@pytest.mark.parametrize("variant", ["joint", "hmc"])
+def test_a_covariate_that_is_alike_for_all_does_not_show(variant, monkeypatch, caplog):
+    """Nobody was exposed, or one was: its coefficient is moved alike."""
+    transcript, kwargs = [], settings_of(variant)
+    with monkeypatch.context() as patch:
+        first = watch(exposure(np.zeros(60)), recorder(transcript), patch, caplog, **kwargs)
+    with monkeypatch.context() as patch:
+        second = watch(exposure(np.eye(60)[7]), player(transcript), patch, caplog, **kwargs)
+    assert_same_run(first, second)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_other_data_with_the_same_answers_gives_the_same_run(variant, monkeypatch, caplog):
     kwargs = settings_of(variant)
