@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scipy.optimize import brentq
+import scipy
 
 from pymc_dp.interop.parameters import Parameters, unknown
 from pymc_dp.mechanisms import (
@@ -151,7 +151,7 @@ def _gaussian_unit(epsilon: float, delta: float) -> float:
     def missed(log_sigma: float) -> float:
         return Guarantee(None, 0.0, 0.5 * math.exp(-2 * log_sigma)).epsilon_at(delta) - epsilon
 
-    return math.exp(brentq(missed, -20, 30, xtol=1e-13))
+    return math.exp(scipy.optimize.brentq(missed, -20, 30, xtol=1e-13))
 
 
 def _in_column(noise: Any, column: str | None, clamp_counts: bool) -> Mechanism:

@@ -10,9 +10,9 @@ from typing import Any
 import numba
 import numpy as np
 import pytensor.tensor as pt
+import scipy
 from numpy.typing import ArrayLike, NDArray
 from pytensor.tensor.variable import TensorVariable
-from scipy.optimize import brentq
 
 from pymc_dp.mechanisms.base import Guarantee, one_positive, warn_floating_point
 from pymc_dp.mechanisms.within_bounds import WithinBounds
@@ -137,7 +137,9 @@ def bounded_scale(epsilon: float, sensitivity: float, diameter: float) -> float:
         return _bounded_epsilon(math.exp(log_scale), change, diameter) - epsilon
 
     start = math.log(change / epsilon) - 1e-3
-    return math.exp(brentq(missed, start, start + math.log(4.0), xtol=1e-15, rtol=1e-15))
+    return math.exp(
+        scipy.optimize.brentq(missed, start, start + math.log(4.0), xtol=1e-15, rtol=1e-15)
+    )
 
 
 def _bounded_epsilon(scale: float, change: float, diameter: float) -> float:
