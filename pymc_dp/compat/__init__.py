@@ -49,9 +49,6 @@ from pymc.step_methods.state import (
     WithSamplingState,  # parts of a step with a state
     dataclass_state,  # states that can be copied
 )
-from pytensor.compile.builders import (
-    FinalizedOpFromGraph,  # nested graphs that are left as they are
-)
 from pytensor.compile.rewriting import inline_ofg_node  # writes nested graphs out
 from pytensor.link.numba.cache import (
     CACHED_SRC_FUNCTIONS,  # keys of compiled code on disk
@@ -91,7 +88,6 @@ __all__ = [
     "STEP_METHODS",
     "CheckParameterValue",
     "DataClassState",
-    "FinalizedOpFromGraph",
     "HurdleRV",
     "Kernel",
     "MCMCProgressBarManager",

@@ -27,10 +27,10 @@ from pytensor.tensor.variable import TensorVariable
 from scipy import linalg
 from scipy.special import multigammaln
 
+from pymc_dp.analyst.marginal.regression.density_graphs import log_determinants
 from pymc_dp.analyst.marginal.strategy import AuxiliaryRV
 from pymc_dp.analyst.regression.normal_x.wishart import (
     GramTransform,
-    ones_first,
     ones_last,
     rows_factor,
 )
@@ -173,18 +173,15 @@ def _log_gamma(x: Any, d: int) -> Any:
 def _logprob(
     op: MarginalGramRV, values: Any, rng: Any, n: Any, mean: Any, cov: Any, **kwargs: Any
 ) -> Any:
-    S, first = ones_first(values[0], op.first), op.first
-    d = len(op.prior) - first
-    each = 2 * pt.log(pt.diagonal(pt.linalg.cholesky(S), axis1=-2, axis2=-1)).sum(axis=-1)
-    whole = pt.linalg.cholesky(S.sum(axis=0) + op.prior)
-    # the first row and column, where there is an intercept, are known or taken out
-    left = 2 * pt.log(pt.diagonal(whole)[first:]).sum()
-    powers = (n - d - 1 - first) / 2
-    logp = (powers * (each - first * pt.log(n))).sum()
-    logp += _constant(op, n) - (op.nu + n.sum()) / 2 * left
+    first, p = op.first, len(op.prior)
+    S, d = pt.specify_shape(values[0], (n.type.shape[0], p, p)), p - first
+    prior = np.roll(op.prior, -first, axis=(0, 1))  # the intercept in the last place, as in S
+    powers, power = (n - d - 1 - first) / 2, (op.nu + n.sum()) / 2
+    logp = log_determinants(S, prior, powers, power, first)
+    logp += _constant(op, n) - first * (powers * pt.log(n)).sum()
     logp = pt.switch(pt.all(n > d - 1 + first), logp, -np.inf)
     if first:
-        logp = pt.switch(pt.all(pt.abs(S[:, 0, 0] - n) < 1e-6 * n), logp, -np.inf)
+        logp = pt.switch(pt.all(pt.abs(S[:, d, d] - n) < 1e-6 * n), logp, -np.inf)
     return logp
 
 

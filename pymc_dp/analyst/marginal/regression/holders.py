@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
-from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.marginal.normal.normal_release import MixingRV
+from pymc_dp.analyst.marginal.regression.density_graphs import log_released
 from pymc_dp.analyst.marginal.regression.gram import MarginalGramRV
 from pymc_dp.analyst.marginal.regression.numbers import Numbers, names_of_numbers
 from pymc_dp.analyst.marginal.strategy import Integrated, MarginalRV, Replacement
@@ -181,23 +181,19 @@ def _log_released(flat: Any, entries: Entries, S: Any, coef: Any, sigma2: Any, w
     size = holders * p * p
     is_gram = entries.place < size
     released = flat / entries.scale
-    off = released[np.flatnonzero(is_gram)] - S.ravel()[entries.place[is_gram]]
-    noise, laplace = entries.noise[is_gram], entries.laplace[is_gram]
-    normal = -0.5 * (off / noise) ** 2 - np.log(noise) - 0.5 * np.log(2 * np.pi)
-    heavy = -pt.abs(off) / noise - np.log(2 * noise)
-    total = pt.switch(laplace, heavy, normal).sum() if laplace.any() else normal.sum()
-
     place = entries.place[~is_gram] - size
     hat = pt.zeros(holders * p)[place].set(released[np.flatnonzero(~is_gram)])
     scales, laplace = np.ones(holders * p), np.zeros(holders * p, dtype=bool)
     scales[place], laplace[place] = entries.noise[~is_gram], entries.laplace[~is_gram]
-    variances = pt.as_tensor(scales**2)
+    variances: Any = pt.as_tensor(scales**2)
     if laplace.any():
         variances = variances[np.flatnonzero(laplace)].set(scales[laplace] ** 2 * w)
-    spread = sigma2 * S + pt.eye(p) * variances.reshape((holders, p))[:, None, :]
-    factor = pt.linalg.cholesky(spread)
-    residual = hat.reshape((holders, p)) - S @ coef
-    z = solve_triangular(factor, residual[..., None], lower=True, b_ndim=2)
-    log_det = pt.log(pt.diagonal(factor, axis1=-2, axis2=-1)).sum()
-    total = total - 0.5 * (z**2).sum() - log_det - 0.5 * np.log(2 * np.pi) * holders * p
+    noisy = (
+        entries.place[is_gram],
+        released[np.flatnonzero(is_gram)],
+        entries.noise[is_gram],
+        entries.laplace[is_gram].astype(np.float64),
+    )
+    table = (holders, p)
+    total = log_released(S, coef, sigma2, variances.reshape(table), hat.reshape(table), noisy)
     return total - np.log(np.abs(entries.scale)).sum()

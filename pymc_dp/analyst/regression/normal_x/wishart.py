@@ -17,6 +17,7 @@ from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.analyst.regression.normal_x.gram_graph import gram_matrices
 from pymc_dp.compat import (
     SymbolicRandomVariable,
     default_transform_rules,
@@ -83,24 +84,25 @@ class GramRV(SymbolicRandomVariable):
         return {node.inputs[0]: node.outputs[0]}
 
 
-def _log_gram_jacobian(lower: Any, R: Any, first: int) -> Any:
-    """Log |dS / dA| for S = L L', L = R A, summed over holders (Muirhead 1982, chapter 2)."""
-    p = lower.shape[-1]
-    diagonal = pt.log(pt.diagonal(lower, axis1=-2, axis2=-1))
-    powers = (p - pt.arange(p)).astype("float64")
-    rows = (pt.arange(p) + 1).astype("float64")
+def _log_gram_jacobian(log_diagonal: Any, R: Any, holders: int, p: int, first: int) -> Any:
+    """Log |dS / dA| for S = L L', L = R A, summed over holders (Muirhead 1982, chapter 2).
+
+    `log_diagonal` are the logarithms of L's diagonals, one row a holder.
+    """
+    powers, rows = p - np.arange(p, dtype=float), np.arange(p) + 1.0
     if first:  # entry (0, 0) is known: its row has no coordinate, its column one less
-        powers, rows = powers[0].inc(-1.0), rows[0].set(0.0)
-    by_R = (rows * pt.log(pt.diagonal(R))).sum() * lower.shape[0]
-    return (powers * diagonal).sum() + lower.shape[0] * (p - first) * np.log(2) + by_R
+        powers[0], rows[0] = powers[0] - 1, 0.0
+    by_R = (rows * pt.log(pt.diagonal(R))).sum() * holders
+    return (powers * log_diagonal).sum() + holders * (p - first) * np.log(2) + by_R
 
 
 @logprob_rules.register(GramRV)
 def _gram_logp(
     op: GramRV, values: Any, rng: Any, n: Any, mean: Any, cov: Any, **kwargs: Any
 ) -> Any:
-    S = ones_first(values[0], op.first)
     R = rows_factor(mean, cov, op.first)
+    holders, p = n.type.shape[0], cov.type.shape[0] + op.first
+    S = ones_first(values[0], op.first)
     lower = pt.linalg.cholesky(S)
     A = solve_triangular(R, lower, lower=True)
     degrees = n[:, None] - pt.arange(R.shape[0]).astype("float64")
@@ -109,7 +111,9 @@ def _gram_logp(
     chi += (1 - degrees / 2) * np.log(2) - pt.gammaln(degrees / 2)
     below = pt.tril(A, -1)
     normal = -0.5 * (below**2).sum() - 0.5 * np.log(2 * np.pi) * pt.tril(pt.ones_like(A), -1).sum()
-    logp = chi[:, op.first :].sum() + normal - _log_gram_jacobian(lower, R, op.first)
+    logp = chi[:, op.first :].sum() + normal
+    log_diagonal = pt.log(pt.diagonal(lower, axis1=-2, axis2=-1))
+    logp = logp - _log_gram_jacobian(log_diagonal, R, holders, p, op.first)
     logp = pt.switch(pt.all(degrees > 0), logp, -np.inf)  # n may be latent
     if op.first:
         logp = pt.switch(pt.all(pt.abs(S[:, 0, 0] - n) < 1e-6 * n), logp, -np.inf)
@@ -123,7 +127,10 @@ def _gram_support_point(op: GramRV, rv: Any, rng: Any, n: Any, mean: Any, cov: A
 
 
 class GramTransform(Transform):
-    """Standardised entries of Bartlett's factor, one vector for all holders."""
+    """Standardised entries of Bartlett's factor, one vector for all holders.
+
+    See :mod:`~pymc_dp.analyst.regression.normal_x.gram_graph`.
+    """
 
     name = "bartlett"
     ndim_supp = 1
@@ -133,25 +140,11 @@ class GramTransform(Transform):
         self.below = np.tril_indices(p, -1)
         self.diagonal = np.arange(first, p)
 
-    def _factor(self, value: Any, n: Any) -> Any:
-        value = value.reshape((self.holders, -1))
-        split = self.diagonal.size
-        # log A_ii has standard deviation of about 1 / sqrt(2 n)
-        diagonal = pt.sqrt(n)[:, None] * pt.exp(value[:, :split] / pt.sqrt(2 * n)[:, None])
-        A = pt.zeros((self.holders, self.p, self.p))
-        if self.first:
-            A = A[:, 0, 0].set(pt.sqrt(n))
-        A = A[:, self.diagonal, self.diagonal].set(diagonal)
-        if self.below[0].size:
-            A = A[:, self.below[0], self.below[1]].set(value[:, split:])
-        return A, value[:, :split]
-
     def backward(self, value: Any, *inputs: Any) -> Any:
         """Gram matrices from standardised entries."""
         _, n, mean, cov = inputs
-        lower = rows_factor(mean, cov, self.first) @ self._factor(value, n)[0]
-        lower.tag.lower_triangular = True
-        return ones_last(lower @ lower.mT, self.first)
+        R = rows_factor(mean, cov, self.first)
+        return gram_matrices(value, n, R, self.holders, self.p, self.first)
 
     def forward(self, value: Any, *inputs: Any) -> Any:
         """Standardised entries of Gram matrices."""
@@ -168,11 +161,16 @@ class GramTransform(Transform):
         """Log-determinant of the derivative of `backward`."""
         _, n, mean, cov = inputs
         R = rows_factor(mean, cov, self.first)
-        A, logs = self._factor(value, n)
+        own = self.diagonal.size + self.below[0].size
+        logs = value.reshape((self.holders, own))[:, : self.diagonal.size]
+        grown = logs / pt.sqrt(2 * n)[:, None]  # logarithms of A_ii / sqrt(n)
+        if self.first:
+            grown = pt.concatenate([pt.zeros((self.holders, 1)), grown], axis=1)
+        log_diagonal = grown + 0.5 * pt.log(n)[:, None] + pt.log(pt.diagonal(R))
         # dA_ii / dv = A_ii / sqrt(2 n) = exp(v / sqrt(2 n)) / sqrt(2)
-        by_value = (logs / pt.sqrt(2 * n)[:, None]).sum()
         constant = -0.5 * np.log(2) * self.holders * self.diagonal.size
-        return by_value + constant + _log_gram_jacobian(R @ A, R, self.first)
+        sizes = self.holders, self.p, self.first
+        return grown.sum() + constant + _log_gram_jacobian(log_diagonal, R, *sizes)
 
 
 @default_transform_rules.register(GramRV)
