@@ -19,7 +19,7 @@ help:
 	@echo "make test       set up and run the tests: all logic, every promise of privacy, each sampler once against an exact posterior"
 	@echo "make test-wide  more families, sizes and shapes of what these have one of (a quarter of an hour on two cores)"
 	@echo "make test-oracles  tests of what the tests compare with: exact answers, statistical assertions, breaks they must notice"
-	@echo "make test-pages  the Python of README and docs, as written, with short chains"
+	@echo "make test-pages  the Python of README, docs and docstrings, as written; pages with short chains"
 	@echo "make test-interop  readers against thousands of releases of OpenDP, diffprivlib, SmartNoise and Tumult (needs Java)"
 	@echo "make lint types static checks"
 	@echo "make coverage   the tests, and which lines none of them reaches (compiled loops are not seen)"
@@ -38,7 +38,7 @@ demo: $(READY)
 	$(BIN)/python examples/quickstart.py
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not wide and not calibrate and not oracles and not pages and not interop"
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests -m "not wide and not calibrate and not oracles and not pages and not interop"
 
 test-wide: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "wide and not calibrate" tests
@@ -48,6 +48,7 @@ test-oracles: $(READY)
 
 test-pages: $(READY)
 	$(BIN)/python -m pytest -n 2 -m pages tests/test_docs.py
+	$(BIN)/python -m pytest -n 2 pymc_dp
 
 $(INTEROP_READY): pyproject.toml tools/find_python.sh
 	@for folder in tools smartnoise tumult; do \

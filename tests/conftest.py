@@ -11,6 +11,8 @@ import pytest
 from pytensor.compile.mode import predefined_linkers
 from pytensor.link.vm import VMLinker
 
+import pymc_dp as pmdp
+from pymc_dp.analyst.record_gibbs.cycles import Cycles
 from pymc_dp.curator import curated, model
 from tests import checks
 
@@ -30,6 +32,18 @@ def forget_models():
     for known in (curated.curated_models, curated.confidential_arrays, curated.read_freely):
         known.clear()
     model.sharded_models.clear()
+
+
+def _stay(rng, tune, times, every, thetas, tables, reports, theta, given, table, *others):
+    """Stand in for moves of records and parameters, with arguments as they are: nothing moves."""
+    thetas[:], tables[:], reports[:] = theta, table, 1.0
+
+
+@pytest.fixture
+def made_only(monkeypatch):
+    """Steps are made and not compiled: of RecordGibbs and NormalX a test looks at all the rest."""
+    monkeypatch.setattr(Cycles, "run", staticmethod(_stay))
+    monkeypatch.setattr(pmdp.NormalX, "step", lambda self, point: (point, []))
 
 
 @pytest.hookimpl(wrapper=True)

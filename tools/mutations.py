@@ -246,10 +246,24 @@ CURATOR = [
     ),
     Mutation(
         "derivatives as a nested graph says they are",
-        "curator/likelihood.py",
+        "curator/record_logp.py",
         "written_out(without_checks(total))",
         "without_checks(total)",
         "curator/test_independence.py",
+    ),
+    Mutation(
+        "records in sight while a likelihood is simplified",
+        "curator/record_logp.py",
+        "if isinstance(leaf, Constant) and n_records in leaf.data.shape:",
+        "if isinstance(leaf, Constant) and leaf.data.shape is None:",
+        "curator/test_record_logp.py",
+    ),
+    Mutation(
+        "half the slope of a Gram matrix's determinant",
+        "analyst/marginal/regression/density_graphs.py",
+        "by_S[j] = powers[j] * inverse",
+        "by_S[j] = 0.5 * powers[j] * inverse",
+        "analyst/marginal/test_density_graphs.py",
     ),
     Mutation(
         "linear ratios not clipped",

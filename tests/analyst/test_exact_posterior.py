@@ -92,6 +92,7 @@ def test_poisson_records():
     assert_same_distribution(values(draw(model), "rate"), exact.cdf)
 
 
+@pytest.mark.wide
 def test_bernoulli_records_released_twice():
     # two mechanisms on the same records multiply; a mean is a scaled sum
     n, total, mean = 30, 22.5, 0.66

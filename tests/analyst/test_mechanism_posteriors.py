@@ -133,7 +133,7 @@ def mixture_cdf(likelihood):
     return lambda p: stats.beta.cdf(np.asarray(p)[..., None], 1 + ONES, 1 + N - ONES) @ weight
 
 
-@pytest.mark.wide_except("bounded Laplace", "Laplace clamped", "custom")
+@pytest.mark.wide_except("bounded Laplace", "custom")
 @pytest.mark.parametrize("name", SUMS)
 def test_release_of_a_sum(name):
     mechanism, observed, likelihood = SUMS[name]

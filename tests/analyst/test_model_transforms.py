@@ -116,6 +116,7 @@ def chosen(model):
     return {model.values_to_rvs[v].name: step.__name__ for step, vs in steps.items() for v in vs}
 
 
+@pytest.mark.wide_except("records", "statistics", "holders")
 @pytest.mark.parametrize("build", MODELS)
 def test_the_same_step_is_chosen(build):
     step, parameter = MODELS[build]
@@ -170,7 +171,7 @@ def same_draws(build, transform):
         np.testing.assert_allclose(found[name], values, rtol=1e-9, err_msg=name)
 
 
-@pytest.mark.wide_except("records")
+@pytest.mark.wide
 @pytest.mark.parametrize("build", [records, totals, statistics, holders])
 def test_the_draws_are_the_same(build):
     # the order of declaration, which a copy does not keep, plays no part
@@ -184,7 +185,7 @@ def test_the_draws_are_the_same_where_the_graph_is_not(build, transform):
     same_draws(build, transform)
 
 
-def test_compiled_code_of_a_copy_is_found_on_disk():
+def test_compiled_code_of_a_copy_is_found_on_disk(made_only):
     model = records()
     keys = [
         pmdp.RecordGibbs(model=each).blocks[0]._key()
@@ -208,7 +209,7 @@ def test_a_chain_starts_from_records_that_agree_with_exact_totals():
             pmdp.RecordGibbs()
 
 
-def test_a_step_does_not_outlive_the_number_of_its_records():
+def test_a_step_does_not_outlive_the_number_of_its_records(made_only):
     with pm.Model() as model:
         n = pm.Data("n", np.array(4))
         x = pm.Normal("x", pm.Normal("mu", 0, 1), 1, shape=n)

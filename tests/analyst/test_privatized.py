@@ -51,7 +51,7 @@ def test_prior_predictive_draws_a_release():
     assert stats.kstest(noise.values.ravel(), stats.laplace(scale=1.5).cdf).pvalue > 1e-5
 
 
-def test_posterior_predictive_and_set_data():
+def test_posterior_predictive_and_set_data(made_only):
     with pm.Model() as model:
         mu = pm.Normal("mu", 0, 2)
         x = pm.Normal("x", mu, 1, shape=5)
@@ -60,7 +60,8 @@ def test_posterior_predictive_and_set_data():
         idata = pmdp.sample(
             200, tune=100, chains=1, cores=1, random_seed=1, quiet=True, progressbar=False
         )
-        predicted = pm.sample_posterior_predictive(idata, random_seed=1, progressbar=False)
+        once = {"progressbar": False, "compile_kwargs": {"mode": ONCE}}
+        predicted = pm.sample_posterior_predictive(idata, random_seed=1, **once)
         assert predicted.posterior_predictive["s"].shape == (1, 200)
         before = model.compile_logp(mode=ONCE)(model.initial_point())
         pm.set_data({"released": 50.0})

@@ -61,7 +61,7 @@ def test_deterministics_and_scalars_are_not_records():
     assert blocks_of(model) == [(["x"], ["s"], [])]
 
 
-def test_dims_instead_of_shape():
+def test_dims_instead_of_shape(made_only):
     with pm.Model(coords={"person": range(6)}) as model:
         x = pm.Normal("x", 0, 1, dims="person")
         y = pm.Bernoulli("y", logit_p=x, dims="person")

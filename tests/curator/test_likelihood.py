@@ -71,6 +71,9 @@ MODELS = [
 ]
 
 
+@pytest.mark.wide_except(
+    "regression", "several_observed", "data_containers", "transposed_covariates", "custom"
+)
 @pytest.mark.parametrize("build", MODELS, ids=lambda build: build.__name__)
 def test_sums_to_pymcs_own_log_density(build):
     with pm.Model() as model:

@@ -11,6 +11,7 @@ from pymc.pytensorf import find_rng_nodes, reseed_rngs
 from scipy import stats
 
 import pymc_dp as pmdp
+from pymc_dp.diagnostics.calibration import run
 from pymc_dp.diagnostics.calibration.fits import FitJob, Replicate
 from pymc_dp.diagnostics.calibration.simulation import check_model, first_values, simulate
 from pymc_dp.executors import worker
@@ -85,10 +86,11 @@ def test_wrong_noise_is_seen(model):
     assert np.all(wrong["coverage"]["mu"] < wrong["coverage"]["level"] - 0.15)
 
 
-def test_replicates_do_not_depend_on_where_they_are_fitted(model, tree):
+def test_replicates_do_not_depend_on_where_they_are_fitted(model, tree, monkeypatch):
+    monkeypatch.setattr(run, "MOST_TASKS", 8)  # of three replicates
     with ThreadPoolExecutor(1) as pool:
-        there = pmdp.calibrate(model, 60, executor=pool, tune=200, random_seed=SEED, quiet=True)
-        again = pmdp.calibrate(model, 60, tune=200, random_seed=SEED, quiet=True)
+        there = pmdp.calibrate(model, 20, executor=pool, tune=200, random_seed=SEED, quiet=True)
+        again = pmdp.calibrate(model, 20, tune=200, random_seed=SEED, quiet=True)
     np.testing.assert_array_equal(there["prior_sbc"]["mu"], again["prior_sbc"]["mu"])
     np.testing.assert_array_equal(there["fits"]["draws"], again["fits"]["draws"])
     assert tree["prior_sbc"]["mu"].shape == (1, 200)
@@ -195,8 +197,8 @@ def categories():
 )
 def test_samplers_of_other_models_are_calibrated(build, simulator):
     """CountGibbs, NUTS for releases of records, and records that are counted; 1e-5 a parameter."""
-    run = {"random_seed": SEED, "simulator": simulator, "quiet": True}
-    found = pmdp.calibrate(build(), 200, **run)["prior_sbc"]
+    kwargs = {"random_seed": SEED, "simulator": simulator, "quiet": True}
+    found = pmdp.calibrate(build(), 200, **kwargs)["prior_sbc"]
     for values in found.data_vars.values():
         for column in values.values[0].reshape(200, -1).T:
             report = rank_uniformity(np.floor(100 * column), 99)

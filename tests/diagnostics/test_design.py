@@ -10,7 +10,7 @@ from scipy import stats
 from xarray import Dataset
 
 import pymc_dp as pmdp
-from pymc_dp.diagnostics.calibration.fits import FitJob, _within
+from pymc_dp.diagnostics.calibration.fits import Fit, FitJob, _within
 from pymc_dp.diagnostics.calibration.widths import _mcse
 
 _not_to_be_had = import_module("pymc_dp.diagnostics.design")._not_to_be_had
@@ -29,9 +29,9 @@ def build(epsilon, n):
     return model
 
 
-def exact_sd():
+def exact_sd(sizes=SIZES):
     """Normal prior, normal sum, normal noise."""
-    epsilon, n = np.array(EPSILONS)[:, None], np.array(SIZES)
+    epsilon, n = np.array(EPSILONS)[:, None], np.array(sizes)
     return (PRIOR_SD**-2 + n**2 / (n + (10 / epsilon) ** 2)) ** -0.5
 
 
@@ -44,12 +44,15 @@ def exact_coverage(truth, sd):
     return stats.norm.cdf((end - shift) / spread) - stats.norm.cdf((-end - shift) / spread)
 
 
-@pytest.fixture(scope="module")
-def tree():
+@pytest.fixture(
+    scope="module", params=[SIZES[:1], pytest.param(SIZES, marks=pytest.mark.wide)], ids=str
+)
+def tree(request):
+    """Every number of records is compiled; where cells belong is looked at without."""
     return pmdp.design(
         build,
         EPSILONS,
-        SIZES,
+        request.param,
         var_names=["mu", "twice"],
         replicates=REPLICATES,
         tune=200,
@@ -61,10 +64,11 @@ def tree():
 def test_widths_are_those_of_the_exact_posterior(tree):
     """Standard deviations of 99 draws are off by 7%, widths by 9%; five such over 60 replicates."""
     expected = tree["expected"]["mu"].transpose("quantity", "epsilon", "n")
-    ratio = expected.sel(quantity="sd") / exact_sd()
+    exact = exact_sd(tree["expected"]["n"].values)
+    ratio = expected.sel(quantity="sd") / exact
     assert np.all(np.abs(ratio - 1) < 5 * 0.08 / np.sqrt(REPLICATES))
-    assert abs(ratio.mean() - 1) < 5 * 0.08 / np.sqrt(4 * REPLICATES)
-    ratio = expected.sel(quantity="width") / (2 * stats.norm.ppf(0.95) * exact_sd())
+    assert abs(ratio.mean() - 1) < 5 * 0.08 / np.sqrt(ratio.size * REPLICATES)
+    ratio = expected.sel(quantity="width") / (2 * stats.norm.ppf(0.95) * exact)
     assert np.all(np.abs(ratio - 1) < 5 * 0.1 / np.sqrt(REPLICATES))
     np.testing.assert_allclose(
         tree["expected"]["twice"].sel(quantity=["sd", "width"]),
@@ -80,7 +84,8 @@ def test_intervals_cover_what_they_promise(tree):
 
 def test_errors_are_those_of_the_replicates(tree):
     """Posterior deviations do not vary here: what is left is that of 99 draws."""
-    error = tree["mcse"]["mu"].sel(quantity="sd") / exact_sd() * np.sqrt(REPLICATES)
+    error = tree["mcse"]["mu"].sel(quantity="sd").transpose("epsilon", "n")
+    error = error / exact_sd(error["n"].values) * np.sqrt(REPLICATES)
     np.testing.assert_allclose(error, 1 / np.sqrt(2 * 99), rtol=0.5)
     assert tree["simulated"]["mu"].sizes["replicate"] == REPLICATES
     assert tree["fits"]["effective_size"].min() >= 99
@@ -90,9 +95,32 @@ def test_errors_are_those_of_the_replicates(tree):
 def test_records_themselves_leave_less_open(tree):
     """Twelve replicates, two numbers; five standard errors of 99 draws."""
     found = tree["without_noise/expected"]["mu"].sel(quantity="sd")
-    exact = (PRIOR_SD**-2 + np.array(SIZES)) ** -0.5
+    exact = (PRIOR_SD**-2 + found["n"].values) ** -0.5
     assert np.all(np.abs(found / exact - 1) < 5 * 0.08 / np.sqrt(12))
     assert np.all(found < tree["expected"]["mu"].sel(quantity="sd").min("epsilon"))
+
+
+def test_cells_are_told_where_they_belong(monkeypatch):
+    built = {}
+
+    def kept(epsilon, n):
+        model = build(epsilon, n)
+        built[model] = epsilon + 1000 * n
+        return model
+
+    def fit(self, replicate):
+        told = {"mu": np.array(built[self.given])}
+        return Fit({"mu": np.array(0.5)}, told, told, 400, 99.0)
+
+    monkeypatch.setattr(FitJob, "fit", fit)
+    found = pmdp.design(
+        kept, EPSILONS, SIZES, var_names=["mu"], replicates=2, random_seed=SEED, quiet=True
+    )
+    for quantity in ("sd", "width"):
+        mu = found["expected"]["mu"].sel(quantity=quantity)
+        for epsilon in EPSILONS:
+            for n in SIZES:
+                assert mu.sel(epsilon=epsilon, n=n) == epsilon + 1000 * n
 
 
 @pytest.mark.wide

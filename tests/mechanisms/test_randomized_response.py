@@ -83,7 +83,7 @@ def test_bad_reports():
             pmdp.Privatized("r", y, coin, observed=[0, 1, 1])
 
 
-def test_which_step_is_picked():
+def test_which_step_is_picked(made_only):
     with pm.Model() as model:
         p = pm.Beta("p", 1, 1)
         x = pm.Bernoulli("x", p, shape=3)

@@ -100,6 +100,7 @@ def test_bands_hold_lines_of_uniform_places():
     assert stats.binom.sf(inside, 2000, 0.9 + 0.05) > 1e-6
 
 
+@pytest.mark.wide_except("matplotlib", "none")
 @pytest.mark.parametrize("backend", ["matplotlib", "bokeh", "plotly", "none"])
 def test_pictures_of_every_backend(backend):
     draws = from_dict(

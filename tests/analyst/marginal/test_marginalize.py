@@ -1,5 +1,7 @@
 """The model around the records: what is kept, what goes, what is refused."""
 
+from functools import cache
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -107,6 +109,16 @@ def test_refuses_unknown_methods_and_variables():
         pmdp.marginalize(model, [model["other"]])
 
 
+@cache
+def of_shares(number):
+    with pm.Model() as model:
+        p = pm.Beta("p", 1, 1, shape=number)
+        x = pm.Bernoulli("x", p[np.arange(160) % number], shape=160)
+        coin = pmdp.RandomizedResponse(2, keep=0.8)
+        pmdp.Privatized("reports", x, coin, observed=np.arange(160) % 2)
+    return pmdp.marginalize(model, method="exact")
+
+
 NEW, OLD = {"adaptation", "check_turning"}, set()
 SHORT = {"check_turning": False, "maxdepth": 2}
 
@@ -122,13 +134,9 @@ SHORT = {"check_turning": False, "maxdepth": 2}
     ],
 )
 def test_settings_of_nutpie_for_models_of_few_parameters(groups, known, asked, monkeypatch):
-    with pm.Model() as model:
-        p = pm.Beta("p", 1, 1, shape=groups)
-        x = pm.Bernoulli("x", p[np.arange(160) % groups], shape=160)
-        coin = pmdp.RandomizedResponse(2, keep=0.8)
-        pmdp.Privatized("reports", x, coin, observed=np.arange(160) % 2)
-    small, told = pmdp.marginalize(model, method="exact"), {}
+    small, told = of_shares(groups), {}
     monkeypatch.setattr(sampling, "nutpie_takes", known.__contains__)
+    monkeypatch.setattr(sampling, "_compiled", lambda *args: {})  # nothing is sampled
     monkeypatch.setattr(pm, "sample", lambda draws, **kwargs: told.update(kwargs))
     for name in ("nuts", "nuts_sampler_kwargs"):  # PyMC's earlier name
         pmdp.sample(model=small, nuts_sampler="nutpie", **{name: {"target_accept": 0.9}})

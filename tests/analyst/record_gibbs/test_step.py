@@ -20,12 +20,13 @@ from tests.sampling import draw, values
 QUIET = {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
 
 
-def normal_model(n=20, scale=4.0, observed=15.0):
+def normal_model(n=20, noise=None, observed=15.0, prior_sd=2.5, sd=1.5):
+    """Models of as many records differ in numbers alone, and are compiled once."""
     with pm.Model() as model:
-        mu = pm.Normal("mu", 0, 2)
-        x = pm.Normal("x", mu, 1, shape=n)
+        mu = pm.Normal("mu", 0, prior_sd)
+        x = pm.Normal("x", mu, sd, shape=n)
         pmdp.Privatized(
-            "s", pmdp.clamp(x, -2, 2).sum(), pmdp.Laplace(scale=scale), observed=observed
+            "s", pmdp.clamp(x, -2, 2).sum(), noise or pmdp.Laplace(scale=4), observed=observed
         )
     return model
 
@@ -55,12 +56,17 @@ def test_picked_for_records_their_parameters_and_nothing_else():
     assert chosen["switch"] == "BinaryGibbsMetropolis"
 
 
-def test_explicit_steps():
+def test_variables_of_steps(made_only):
     with normal_model() as model:
-        x, mu = model["x"], model["mu"]
+        x = model["x"]
         for step in (pmdp.RecordGibbs([x]), pmdp.RecordGibbs(x)):
             assert [v.name for v in step.vars] == ["x"]
         assert [v.name for v in pmdp.RecordGibbs().vars] == ["mu", "x"]
+
+
+def test_explicit_steps():
+    with normal_model() as model:
+        x, mu = model["x"], model["mu"]
         idata = pm.sample(
             20, tune=5, chains=1, cores=1, step=[pm.Slice([mu]), pmdp.RecordGibbs([x])], **QUIET
         )
@@ -76,15 +82,8 @@ def test_keywords_through_pm_sample():
 def test_acceptance_is_bounded_under_pure_privacy():
     """Proposition 3.1 of Ju et al. (2022): at least exp(-epsilon), for every record and sweep."""
     epsilon = 0.7
-    with pm.Model():
-        mu = pm.Normal("mu", 0, 5)
-        x = pm.Normal("x", mu, 3, shape=30)
-        pmdp.Privatized(
-            "s",
-            pmdp.clamp(x, -2, 2).sum(),
-            pmdp.Laplace(epsilon=epsilon, sensitivity=4),
-            observed=25.0,
-        )
+    noise = pmdp.Laplace(epsilon=epsilon, sensitivity=4)
+    with normal_model(noise=noise, observed=17.0, prior_sd=5, sd=3):
         stats_ = pm.sample(400, tune=50, chains=1, cores=1, random_seed=2, **QUIET).sample_stats
     assert stats_["accept_min"].min() >= np.exp(-epsilon) - 1e-12
     assert stats_["accept_min"].min() < np.exp(-epsilon) + 0.05

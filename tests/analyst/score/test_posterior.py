@@ -104,7 +104,7 @@ CLIP = 0.8
 GRID = np.linspace(0.1, 1.1, 401)
 
 
-@pytest.mark.wide_except("covariates")
+@pytest.mark.wide
 @pytest.mark.parametrize("bound", ["length", "covariates"])
 def test_one_coefficient_by_quadrature(bound, monkeypatch):
     """The sum over 5000 records is normal to a hundredth of a posterior standard deviation."""

@@ -1,5 +1,7 @@
 """Suggested settings behave as forecast; the clip fraction is paid for."""
 
+import sys
+
 import arviz as az
 import numpy as np
 import pymc as pm
@@ -7,7 +9,8 @@ import pytest
 
 import pymc_dp as pmdp
 from pymc_dp.curator.plan.suggest_hmc import _Trial
-from pymc_dp.curator.plan.synthetic import SyntheticPosterior
+from pymc_dp.curator.plan.synthetic import SyntheticPosterior, synthetic_models
+from pymc_dp.curator.steps.hmc_settings import HMCSettings
 
 
 def logistic(n, seed):
@@ -141,9 +144,7 @@ def test_hmc_settings_from_synthetic_data_do_what_is_forecast():
 
 def test_a_trial_that_leaves_the_numbers_is_rejected():
     """Far out no record has a finite log-likelihood whose change could measure a move."""
-    with pm.Model() as model:
-        mu = pm.Normal("mu", 0, 1)
-        pm.Normal("y", mu, 1, observed=np.random.default_rng(0).normal(size=200))
+    [model] = synthetic_models(None, 1, 1.0)
     rng = np.random.default_rng(1)
     with np.errstate(all="ignore"):
         target = SyntheticPosterior(model, 200, None, rng)
@@ -153,11 +154,26 @@ def test_a_trial_that_leaves_the_numbers_is_rejected():
     assert not moved.any()
 
 
-def test_settings_for_the_model_in_context_leave_it_alone():
-    with pm.Model() as model:
+@pytest.fixture(scope="module")
+def in_context():
+    """A model, and settings that were asked for in its context; each is judged by few trials."""
+    with pm.Model() as model, pytest.MonkeyPatch.context() as patch:
         pm.Normal("mu", 0, 1)
-        pmdp.suggest_hmc(4.0, 1e-6, n=100_000, dim=2)
-    assert [rv.name for rv in model.basic_RVs] == ["mu"]
+        patch.setattr(sys.modules[_Trial.__module__], "_TRIALS", 8)
+        return model, pmdp.suggest_hmc(4.0, 1e-6, n=100_000, dim=1).settings
+
+
+def test_settings_for_the_model_in_context_leave_it_alone(in_context):
+    assert [rv.name for rv in in_context[0].basic_RVs] == ["mu"]
+
+
+def test_suggestions_are_settings_that_a_step_takes(in_context):
+    settings = in_context[1]
+    assert isinstance(settings, HMCSettings)
+    with pm.Model():
+        pm.Normal("y", pm.Normal("m", 0, 1), 1, observed=np.linspace(-1, 1, 20))
+        step = pmdp.DPHMC(epsilon=1, delta=1e-6, **settings)
+    assert step.n_leapfrog == settings.n_leapfrog
 
 
 def test_hmc_settings_need_synthetic_data_or_a_dimension():

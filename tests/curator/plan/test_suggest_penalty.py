@@ -21,6 +21,7 @@ def normal(n, seed):
     return model
 
 
+@pytest.mark.wide_except("barker-component")
 @pytest.mark.parametrize(
     ("acceptance", "proposal"), [("penalty", "joint"), ("barker", "component")]
 )

@@ -141,6 +141,7 @@ def watch(model, release, monkeypatch, caplog, kwargs):
     }
 
 
+@pytest.mark.wide_except(*(variant for variant in VARIANTS if variant != "pilot"))
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_other_data_with_the_same_answers_gives_the_same_release(variant, monkeypatch, caplog):
     kwargs, transcript = VARIANTS[variant], []

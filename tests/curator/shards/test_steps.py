@@ -53,7 +53,6 @@ def sharded():
     "penalty, guided",
     "barker, batches",
     "hmc",
-    "mala",
     "sgld, batches",
     "sgnht, Poisson",
 )

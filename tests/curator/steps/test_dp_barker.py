@@ -32,7 +32,7 @@ CASES = {
 }
 
 
-@pytest.mark.wide_except("all the noise it can use", "poisson")
+@pytest.mark.wide_except("all the noise it can use")
 @pytest.mark.parametrize("case", CASES)
 def test_the_posterior_is_kept(case):
     problem, kwargs, steps, thin = CASES[case]

@@ -20,6 +20,7 @@ def made(**kwargs):
     return model, step
 
 
+@pytest.mark.wide_except("0.2", "0.9")
 @pytest.mark.parametrize("grad_share", [0.2, 0.5, 0.9])
 def test_theorem_3_5(grad_share):
     model, step = made(grad_share=grad_share)

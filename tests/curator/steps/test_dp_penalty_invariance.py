@@ -118,7 +118,7 @@ CASES = {
 }
 
 
-@pytest.mark.wide_except("noise about 1", "one component", "guided", "batch", "shaped")
+@pytest.mark.wide_except("noise about 1", "guided", "batch", "shaped")
 @pytest.mark.parametrize("case", CASES)
 def test_the_posterior_is_kept(case):
     problem, kwargs, steps, thin = CASES[case]

@@ -55,9 +55,3 @@ def test_it_stays_as_it_is():
 def test_unknown_and_missing_names_are_told(wrong, name):
     with pytest.raises(TypeError, match=name):
         step(**wrong if "clip_logp" in wrong else {**SETTINGS, **wrong})
-
-
-def test_suggestions_are_such_a_value():
-    found = pmdp.suggest_hmc(4.0, 1e-6, n=100_000, dim=1)
-    assert isinstance(found.settings, HMCSettings)
-    assert step(**found.settings).n_leapfrog == found.settings.n_leapfrog

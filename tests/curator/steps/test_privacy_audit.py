@@ -90,6 +90,7 @@ def audited(neighbours, noise_multiplier, **kwargs):
     return epsilon_lower_bound(first, second)
 
 
+@pytest.mark.wide_except("substitute")
 @pytest.mark.parametrize("neighbours", NEIGHBOURS)
 def test_not_more_than_claimed_is_learned(neighbours):
     noise_multiplier = gaussian_sigma(EPSILON, DELTA, 1.0, ITERATIONS)

@@ -101,6 +101,7 @@ def test_ranks_are_uniform(holders, p, laplace, first):
         assert report.passed, report
 
 
+@pytest.mark.wide
 def test_ranks_are_uniform_quickly():
     """40 small problems with two holders; false-alarm rate below 1e-4 over all ranks."""
     found = np.array([ranks(seed, 2, 2, seed % 2 == 0, first=seed % 4 // 2) for seed in range(40)])

@@ -173,7 +173,7 @@ def test_functions_of_the_statistics_are_refused():
             pmdp.NormalX()
 
 
-def test_parts_and_multiples_are_read():
+def test_parts_and_multiples_are_read(made_only):
     with pm.Model():
         statistics = declare(n=50)
         pmdp.Privatized("z", 2 * statistics[0][3:], pmdp.Gaussian(sigma=4), observed=[20.0, 30.0])
@@ -252,7 +252,7 @@ def test_new_data_are_read_by_an_old_step():
     np.testing.assert_allclose(step.releases.z_hat, [[1, 2]])
 
 
-def test_intercept_is_first_inside():
+def test_intercept_is_first_inside(made_only):
     with pm.Model():
         statistics = declare(n=50, d=1, intercept=True)
         # x*x, x, x*y, y

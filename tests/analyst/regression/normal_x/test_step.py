@@ -23,6 +23,7 @@ def one_feature(mechanism, observed=(40.0, 30.0), n=60):
     return model
 
 
+@pytest.mark.wide_except("laplace")
 @pytest.mark.parametrize(
     "mechanism",
     [pmdp.Gaussian(sigma=12), pmdp.DiscreteLaplace(scale=9)],
