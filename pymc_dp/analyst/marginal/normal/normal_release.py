@@ -124,6 +124,13 @@ class NormalReleaseRV(MarginalRV):
 class StandardTotalsRV(AuxiliaryRV, NormalReleaseRV):
     """Latent totals, standardised, of a release that has no law of its own without them."""
 
+    @classmethod
+    def of(cls, number: int, what: Integrated) -> TensorVariable:
+        """Make so many."""
+        zeros = [pt.constant(0.0)] * number
+        unit = [[pt.constant(float(i == j)) for j in range(i + 1)] for i in range(number)]
+        return cls.rv_op(zeros, unit, (number,), "float64", None, what)
+
 
 class MixingRV(AuxiliaryRV, ExponentialRV):
     """Exponential w of mean 2: Laplace noise of scale b is Gaussian with variance b^2 w."""
@@ -208,6 +215,12 @@ def _by_cholesky(op: NormalReleaseRV, flat: Any, mean: Any, covariance: Any, d: 
     # its own part of the last total: what the others leave open
     expected = mean[d - 1] + factor[d - 1, : d - 1] @ z[: d - 1]
     return terms[: d - 1].sum() + convolved_logp(op.last, flat[d - 1], expected, diagonal[-1] ** 2)
+
+
+@logprob_rules.register(StandardTotalsRV)
+def _standard_logprob(op: StandardTotalsRV, values: Sequence[Any], *_: Any, **__: Any) -> Any:
+    z = values[0]
+    return -0.5 * (z**2 + np.log(2 * np.pi)).sum()
 
 
 @support_point_rules.register(NormalReleaseRV)

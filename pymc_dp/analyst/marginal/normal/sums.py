@@ -254,9 +254,7 @@ class _Chain:
 
     def _latent(self, part: _Part, d: int) -> None:
         """Keep the totals of a release: its noise has no law together with theirs."""
-        zeros = [pt.constant(0.0)] * d
-        unit = [[pt.constant(float(i == j)) for j in range(i + 1)] for i in range(d)]
-        z = StandardTotalsRV.rv_op(zeros, unit, (d,), "float64", None, self.what)
+        z: Any = StandardTotalsRV.of(d, self.what)
         self.latents[f"{part.release.name}_z"] = z
         variances = [self.covariance[i][i] for i in range(d)]
         totals: list[Variable] = []

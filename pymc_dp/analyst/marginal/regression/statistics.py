@@ -163,11 +163,9 @@ def _standardised(
 ) -> Replacement:
     """Keep the statistics, as a linear function of standard normal numbers."""
     size = s.owner.op.layout.size
-    zeros = [pt.constant(0.0)] * size
-    unit = [[pt.constant(float(i == j)) for j in range(i + 1)] for i in range(size)]
-    z = StandardTotalsRV.rv_op(zeros, unit, (size,), "float64", None, _told(model, s))
+    z: Any = StandardTotalsRV.of(size, _told(model, s))
     # covariances may be singular, e.g. where x is 0 or 1 and x^2 = x
-    root = pt.linalg.cholesky(cov + 1e-12 * pt.diag(pt.diag(cov)))
+    root = pt.linalg.cholesky(cov * (1 + 1e-12 * np.eye(size)))
     new: dict[Any, Any] = {}
     for release in found:
         known: dict[Any, Any] = {s: mean + root @ z}
