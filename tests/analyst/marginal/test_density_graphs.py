@@ -7,7 +7,11 @@ import pytest
 
 import pymc_dp as pmdp
 from pymc_dp.analyst.marginal.regression.density_graphs import log_determinants, log_released
-from pymc_dp.analyst.regression.normal_x.gram_graph import gram_matrices
+from pymc_dp.analyst.regression.normal_x.gram_graph import (
+    gram_matrices,
+    residuals,
+    standardised_entries,
+)
 from pymc_dp.compat import inline_ofg_node
 from pymc_dp.graph.intervals import ONCE
 from tests.analyst.marginal.test_regression import holders
@@ -98,6 +102,10 @@ def test_gram_matrices_and_their_derivatives(first):
     # against the graph, and slopes by differences
     [graph] = inline_ofg_node(S.owner)
     np.testing.assert_allclose(found, graph.eval(at, mode=ONCE), rtol=1e-12)
+    back = standardised_entries(S, pt.specify_shape(n, (J,)), R, J, P, first)
+    np.testing.assert_allclose(back.eval(at, mode=ONCE), at[value], rtol=1e-8, atol=1e-8)
+    [graph] = inline_ofg_node(back.owner)
+    np.testing.assert_allclose(graph.eval(at, mode=ONCE), at[value], rtol=1e-8, atol=1e-8)
     for k, var in enumerate(at):
         for place in np.ndindex(at[var].shape):
             if var is R and place[0] < place[1]:
@@ -110,6 +118,16 @@ def test_gram_matrices_and_their_derivatives(first):
             np.testing.assert_allclose(
                 slopes[k][place], (moved[0] - moved[1]) / 2e-5, rtol=1e-5, atol=1e-5
             )
+
+
+def test_residuals_of_cross_products():
+    rng = np.random.default_rng(6)
+    S, coef, noise = grams(rng), rng.normal(size=P), rng.normal(size=(J, P))
+    z = S @ coef + np.sqrt(1.7) * np.einsum("jik,jk->ji", np.linalg.cholesky(S), noise)
+    found = residuals(*map(pt.as_tensor, (z, S, coef, np.array(1.7))))
+    np.testing.assert_allclose(found.eval(mode=ONCE), noise, rtol=1e-8)
+    [graph] = inline_ofg_node(found.owner)
+    np.testing.assert_allclose(graph.eval(mode=ONCE), noise, rtol=1e-8)
 
 
 @pytest.mark.parametrize("intercept", [False, True])

@@ -18,12 +18,14 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply
+from pytensor.tensor.linalg import solve_triangular
 
 from pymc_dp.graph.kernel_graph import KernelGraph
+from pymc_dp.numerics.cholesky import lower_cholesky
 from pymc_dp.numerics.compiled import jit
 from pymc_dp.types import Variable
 
-__all__ = ["gram_matrices", "standardised_factors"]
+__all__ = ["gram_matrices", "residuals", "standardised_entries"]
 
 
 def gram_matrices(value: Any, n: Any, R: Any, holders: int, p: int, first: int) -> Any:
@@ -47,7 +49,19 @@ def gram_matrices(value: Any, n: Any, R: Any, holders: int, p: int, first: int) 
     )
 
 
-def standardised_factors(value: Any, root: Any, p: int, first: int) -> Any:
+def standardised_entries(S: Any, n: Any, R: Any, holders: int, p: int, first: int) -> Any:
+    """Invert :func:`gram_matrices`, whose parameters these are otherwise."""
+    given = pt.specify_shape(S, (holders, p, p)), pt.sqrt(n), pt.specify_shape(R, (p, p))
+    return _entries(holders, p, first)(*given, np.int64(first))
+
+
+def residuals(z: Any, S: Any, coef: Any, sigma2: Any) -> Any:
+    """Standardise cross products, z = S coef + sqrt(sigma2) chol(S) residual."""
+    given = [part.astype("float64") for part in (z, S, coef, sigma2)]
+    return _residuals(*(part.type for part in given))(*given)
+
+
+def _factors(value: Any, root: Any, p: int, first: int) -> Any:
     """Write the factors A (J, p, p) as a graph; `root` are the square roots of the n."""
     holders = root.type.shape[0]
     value = value.reshape((holders, -1))
@@ -88,7 +102,7 @@ def _inputs(holders: int, p: int) -> tuple[Any, Any, Any, Any]:
 
 def _written(value: Any, root: Any, R: Any, first: int) -> Any:
     p = R.type.shape[0]
-    factor = R @ standardised_factors(value, root, p, first)
+    factor = R @ _factors(value, root, p, first)
     S = factor @ factor.mT
     if first:
         S = pt.roll(pt.roll(S, -1, axis=-1), -1, axis=-2)
@@ -109,6 +123,73 @@ def _pulled(holders: int, p: int, first: int) -> KernelGraph:
     total: Variable = (weights * _written(value, root, R, first)).sum()
     slopes: Any = pt.grad(total, [value, root, R])
     return KernelGraph([value, root, R, known, weights], slopes, _pull_grams)
+
+
+@cache
+def _entries(holders: int, p: int, first: int) -> KernelGraph:
+    _, root, R, known = _inputs(holders, p)
+    S = pt.tensor("S", dtype="float64", shape=(holders, p, p))
+    ordered = pt.roll(pt.roll(S, 1, axis=-1), 1, axis=-2) if first else S
+    A = solve_triangular(R, pt.linalg.cholesky(ordered), lower=True)
+    diagonal, below = np.arange(first, p), np.tril_indices(p, -1)
+    logs = np.sqrt(2) * root[:, None] * pt.log(A[:, diagonal, diagonal] / root[:, None])
+    value = pt.concatenate([logs, A[:, below[0], below[1]]], axis=1).reshape((-1,))
+    return KernelGraph([S, root, R, known], [value], _read_entries)
+
+
+@cache
+def _residuals(*kinds: Any) -> KernelGraph:
+    z, S, coef, sigma2 = (kind() for kind in kinds)
+    left = (z - S @ coef)[..., None]
+    whitened = solve_triangular(pt.linalg.cholesky(S), left, lower=True)[..., 0]
+    return KernelGraph([z, S, coef, sigma2], [whitened / pt.sqrt(sigma2)], _read_residuals)
+
+
+@jit
+def _read_entries(S: Any, root: Any, R: Any, first: Any) -> Any:
+    holders, p, _ = S.shape
+    shift, at = first.item(), 0
+    value = np.empty(holders * (p * (p + 1) // 2 - shift))
+    ordered, A = np.empty((p, p)), np.empty((p, p))
+    for j in range(holders):
+        for i in range(p):
+            for k in range(p):
+                ordered[i, k] = S[j, i - shift, k - shift]
+        if not lower_cholesky(ordered, A):
+            value[:] = np.nan
+            return value
+        for k in range(p):  # R A = L, column by column
+            for i in range(k, p):
+                for m in range(k, i):
+                    A[i, k] -= R[i, m] * A[m, k]
+                A[i, k] /= R[i, i]
+        for i in range(shift, p):
+            value[at] = np.sqrt(2.0) * root[j] * np.log(A[i, i] / root[j])
+            at += 1
+        for i in range(p):
+            for k in range(i):
+                value[at] = A[i, k]
+                at += 1
+    return value
+
+
+@jit
+def _read_residuals(z: Any, S: Any, coef: Any, sigma2: Any) -> Any:
+    holders, p, _ = S.shape
+    found, L = np.empty((holders, p)), np.empty((p, p))
+    for j in range(holders):
+        if not lower_cholesky(S[j], L):
+            found[:] = np.nan
+            return found
+        for i in range(p):
+            left = z[j, i]
+            for k in range(p):
+                left -= S[j, i, k] * coef[k]
+            left /= np.sqrt(sigma2.item())
+            for k in range(i):
+                left -= L[i, k] * found[j, k]
+            found[j, i] = left / L[i, i]
+    return found
 
 
 @jit

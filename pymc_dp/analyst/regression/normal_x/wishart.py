@@ -17,7 +17,11 @@ from pytensor.tensor.linalg import solve_triangular
 from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.analyst.regression.normal_x.gram_graph import gram_matrices
+from pymc_dp.analyst.regression.normal_x.gram_graph import (
+    gram_matrices,
+    residuals,
+    standardised_entries,
+)
 from pymc_dp.compat import (
     SymbolicRandomVariable,
     default_transform_rules,
@@ -150,12 +154,7 @@ class GramTransform(Transform):
         """Standardised entries of Gram matrices."""
         _, n, mean, cov = inputs
         R = rows_factor(mean, cov, self.first)
-        lower = pt.linalg.cholesky(ones_first(value, self.first))
-        A = solve_triangular(R, lower, lower=True)
-        diagonal = A[:, self.diagonal, self.diagonal] / pt.sqrt(n)[:, None]
-        logs = pt.sqrt(2 * n)[:, None] * pt.log(diagonal)
-        entries = pt.concatenate([logs, A[:, self.below[0], self.below[1]]], axis=1)
-        return entries.reshape((-1,))
+        return standardised_entries(value, n, R, self.holders, self.p, self.first)
 
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
         """Log-determinant of the derivative of `backward`."""
@@ -213,17 +212,12 @@ def _log_scale(S: Any, sigma2: Any) -> Any:
     return pt.log(diagonal).sum() + 0.5 * pt.log(sigma2) * diagonal.size
 
 
-def _standardised(z: Any, S: Any, coef: Any, sigma2: Any) -> Any:
-    residual = (z - S @ coef)[..., None]
-    return solve_triangular(pt.linalg.cholesky(S), residual, lower=True)[..., 0] / pt.sqrt(sigma2)
-
-
 @logprob_rules.register(CrossProductRV)
 def _cross_logp(
     op: Any, values: Any, rng: Any, S: Any, coef: Any, sigma2: Any, **kwargs: Any
 ) -> Any:
     [z] = values
-    noise = _standardised(z, S, coef, sigma2)
+    noise = residuals(z, S, coef, sigma2)
     normal = -0.5 * (noise**2).sum() - 0.5 * np.log(2 * np.pi) * noise.size
     return pt.switch(sigma2 > 0, normal - _log_scale(S, pt.abs(sigma2)), -np.inf)
 
@@ -245,7 +239,7 @@ class ResidualTransform(Transform):
 
     def forward(self, value: Any, *inputs: Any) -> Any:
         """Residuals of cross products."""
-        return _standardised(value, *inputs[1:])
+        return residuals(value, *inputs[1:])
 
     def log_jac_det(self, value: Any, *inputs: Any) -> Any:
         """Log-determinant of the derivative of `backward`."""
