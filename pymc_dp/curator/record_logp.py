@@ -63,7 +63,8 @@ def _without_values(model: pm.Model) -> dict[Variable, Variable]:
     One for all constants that are the same array in memory, as a covariate that is written twice;
     not for all that are equal, which depends on the records.
     """
-    n_records, shared = count_records(model), {}
+    n_records = count_records(model)
+    shared: dict[Any, Variable] = {}
     values = [model.rvs_to_values[rv] for rv in model.observed_RVs]
     unseen: dict[Variable, Variable] = {}
     for leaf in array_leaves([*model.observed_RVs, *values]):
