@@ -22,7 +22,12 @@ from pymc_dp.analyst.marginal.counts.tables import told_of
 from pymc_dp.analyst.marginal.normal.accuracy import laplace_draws, normal_error
 from pymc_dp.analyst.marginal.sampling import counted_blocks, told_of_holders
 from pymc_dp.analyst.marginal.strategy import auxiliary_variables, integrated_out
-from pymc_dp.analyst.record_gibbs.interweave import interweaving_plan, together
+from pymc_dp.analyst.record_gibbs.interweave import (
+    advice_on_held,
+    held_discrete,
+    interweaving_plan,
+    together,
+)
 from pymc_dp.analyst.record_gibbs.parameters import describe_updates
 from pymc_dp.analyst.record_gibbs.step import RecordGibbs
 from pymc_dp.analyst.records import RecordBlock, form_of_statistic, length_of, record_variables
@@ -357,9 +362,11 @@ def _explained(
 
 def _interweaving(model: pm.Model, group: list[RecordBlock]) -> str:
     plan = interweaving_plan(model, *group)
+    held = held_discrete(model, plan, group)
+    more = f"; {advice_on_held(held)}" if held else ""
     if isinstance(plan, str):
-        return f"not interweaved: {plan}"
-    return f"interweaved with {', '.join(str(parameter.name) for parameter in plan[1])}"
+        return f"not interweaved: {plan}{more}"
+    return f"interweaved with {', '.join(str(parameter.name) for parameter in plan[1])}{more}"
 
 
 _INFIX: dict[type, str] = {

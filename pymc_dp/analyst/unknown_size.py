@@ -57,7 +57,8 @@ def unknown_size(name: str, prior: Any, *, n_max: int | None = None) -> TensorVa
     In a model of records the number is sampled together with them, and rows that are not there
     follow their prior. :func:`~pymc_dp.marginalize` leaves the number itself, as a continuous
     variable: sums over integers and integrals of a smooth function agree to exp(-2 pi^2 sd^2), sd
-    the posterior standard deviation of the number.
+    the posterior standard deviation of the number. Where the two differ, since there are few
+    values, little noise on the count, or mass at an end of the prior, the number stays an integer.
 
     References
     ----------

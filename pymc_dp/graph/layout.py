@@ -88,7 +88,9 @@ class PointLayout:
 
         for rv in parameters:
             value: Any = model.rvs_to_values[rv]
-            self._pieces[value] = self.piece(self.theta, value)
+            piece = self.piece(self.theta, value)
+            whole = value.dtype not in continuous_types
+            self._pieces[value] = piece.astype(value.dtype) if whole else piece
         self._shapes = {name: np.shape(point[name]) for name in self.records}
         for rv in records:
             value = model.rvs_to_values[rv]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytensor
 from numpy.typing import NDArray
+from pymc.vartypes import discrete_types
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Variable
@@ -32,6 +33,7 @@ from scipy import sparse
 
 from pymc_dp.compat import inline_ofg_node
 from pymc_dp.graph.additivity import direct_inputs
+from pymc_dp.graph.additivity.whole import keeps_values
 from pymc_dp.graph.intervals import ONCE
 
 __all__ = ["LinearMap", "NotLinearError", "linear_map"]
@@ -41,7 +43,6 @@ _SELECTS = (
     Alloc, AdvancedSubtensor, DimShuffle, ExtractDiag, Join, JoinDims, MakeVector, Reshape,
     SpecifyShape, SplitDims, Subtensor, ViewOp,
 )  # fmt: skip
-_WIDE = ("float64", "int64")
 
 
 class NotLinearError(ValueError):
@@ -103,20 +104,25 @@ def linear_map(
         var: LinearMap(eye[start : start + size], np.zeros(size), shape)
         for var, start, size, shape in zip(variables, starts, sizes, shapes, strict=False)
     }
-    found = _propagate(statistic, known, set(fixed))
+    whole = all(var.dtype in discrete_types for var in variables)
+    found = _propagate(statistic, known, set(fixed), whole)
     if found is None:
         raise NotLinearError("it does not use the variables")
     return found
 
 
-def _propagate(output: Variable, known: dict[Any, LinearMap], fixed: set[Any]) -> LinearMap | None:
-    """Carry maps from the variables that have one up to `output`."""
+def _propagate(
+    output: Variable, known: dict[Any, LinearMap], fixed: set[Any], whole: bool
+) -> LinearMap | None:
+    """Carry maps from the variables, whole numbers or not, up to `output`."""
     for node in [] if output in known else io_toposort([*known, *fixed], [output]):
         if isinstance(node.op, Shape | Shape_i) or not any(var in known for var in node.inputs):
             continue
         if isinstance(node.op, OpFromGraph):
-            found = [_propagate(graph, dict(known), fixed) for graph in inline_ofg_node(node)]
+            graphs = inline_ofg_node(node)
+            found = [_propagate(graph, dict(known), fixed, whole) for graph in graphs]
         else:
+            _check_values_kept(node, known, whole)
             found = [_map_of(node, known, fixed)]
         known.update((out, f) for out, f in zip(node.outputs, found, strict=False) if f is not None)
     return known.get(output)
@@ -131,13 +137,28 @@ def _map_of(node: Any, known: dict[Any, LinearMap], fixed: set[Any]) -> LinearMa
         return _selected(node, known, fixed)
     if isinstance(op, Sum):
         return _summed(node, known)
-    if isinstance(core, ps.Cast | ps.Identity) and node.outputs[0].type.dtype in _WIDE:
+    if isinstance(core, ps.Cast | ps.Identity):
         return known[node.inputs[0]]
     if isinstance(core, ps.Add | ps.Sub | ps.Neg | ps.Mul | ps.TrueDiv):
         return _arithmetic(node, core, known, fixed)
     if isinstance(op, Dot | StructuredDot) or _is_matmul(op):
         return _product(node, known, fixed)
     raise NotLinearError(f"{op} is not linear")
+
+
+def _check_values_kept(node: Any, known: dict[Any, LinearMap], whole: bool) -> None:
+    """Insist that the output's type holds sums of the variables as they are."""
+    after = node.outputs[0].type.dtype
+    for var in (var for var in node.inputs if var in known):
+        before = var.type.dtype
+        if keeps_values(before, after):
+            continue
+        rounds = np.dtype(before).kind == "f" and np.dtype(after).kind in "biu"
+        weights = [known[var].matrix.data, known[var].constant]
+        if rounds and after == "int64" and whole and all(np.all(w == np.round(w)) for w in weights):
+            continue
+        how = "rounds" if rounds else "may not hold"
+        raise NotLinearError(f"a cast from {before} to {after} {how} what is cast")
 
 
 def _is_matmul(op: Any) -> bool:

@@ -8,7 +8,7 @@ from scipy import special, stats
 
 import pymc_dp as pmdp
 from pymc_dp.graph.intervals import ONCE
-from tests.checks import assert_same_distribution
+from tests.checks import assert_mean_and_sd, assert_same_distribution
 
 MOST, COUNT, TOTAL = 120, 53, 80.0
 SCALES = 5.0, 10.0
@@ -61,7 +61,7 @@ def test_sums_over_n_are_integrals():
     np.testing.assert_allclose(moments(places, p.sum(axis=0)), moments(mu, p_mu), rtol=0.005)
 
 
-@pytest.mark.wide_except("True")
+@pytest.mark.wide
 @pytest.mark.parametrize("marginal", [False, True])
 def test_posterior_of_the_number(marginal):
     """False-alarm rate 1e-5 each."""
@@ -82,6 +82,79 @@ def test_posterior_of_the_number(marginal):
 def test_exact_counts_keep_an_integer():
     small = pmdp.marginalize(example(noise=pmdp.DiscreteLaplace(scale=0.2)))
     assert small["n"].dtype == "int64"
+
+
+def short(prior, most, count, scale):
+    """A short prior; sums of normal records and Gaussian noise are normal."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 2)
+        there = pmdp.unknown_size("n", prior, n_max=most)
+        x = pm.Normal("x", mu, 1, shape=most)
+        noise = pmdp.DiscreteLaplace(scale=scale)
+        pmdp.Privatized("count", there.sum(), noise, observed=count)
+        pmdp.Privatized("total", (there * x).sum(), pmdp.Gaussian(sigma=5.0), observed=4.0)
+    return model
+
+
+HARD_ENDS = {
+    "5 values": (pm.DiscreteUniform.dist(1, 5), 5, 3, 4.0, stats.randint(1, 6), "int64"),
+    "15 values": (pm.DiscreteUniform.dist(1, 15), 15, 9, 4.0, stats.randint(1, 16), "int64"),
+    "far from 1": (
+        pm.DiscreteUniform.dist(95, 105), 105, 103, 4.0, stats.randint(95, 106), "float64",
+    ),
+    "at the end": (pm.Binomial.dist(100, 0.99), 100, 98, 3.0, stats.binom(100, 0.99), "int64"),
+    "start at the end": (
+        pm.Binomial.dist(1000, 0.9995), 1000, 998, 3.0, stats.binom(1000, 0.9995), "int64",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HARD_ENDS)
+def test_priors_with_hard_ends(name):
+    """The density, summed or integrated, has the moments of the sum over n."""
+    prior, most, count, scale, law, dtype = HARD_ENDS[name]
+    small = pmdp.marginalize(short(prior, most, count, scale))
+    assert small["n"].dtype == dtype
+    n = np.arange(max(1, most - 20), most + 1)
+    mu = np.linspace(-6, 6, 61) if most < 50 else np.linspace(-0.6, 0.7, 41)
+    within = stats.norm.logpdf(4.0, np.outer(n, mu), np.sqrt(n + 25.0)[:, None])
+    exact = law.logpmf(n)[:, None] - np.abs(count - n)[:, None] / scale
+    exact = exact + stats.norm.logpdf(mu, 0, 2) + within
+    value = small.rvs_to_values[small["n"]]
+    tried, ends = (n, None) if dtype == "int64" else (np.arange(94.55, 105.5, 0.1), (94.5, 105.5))
+    logp = small.compile_logp(jacobian=False, mode=ONCE)
+    assert np.isfinite(logp(small.initial_point()))
+
+    def place(size):
+        return size if ends is None else special.logit((size - ends[0]) / (ends[1] - ends[0]))
+
+    def point(size, m):
+        return {value.name: np.asarray(place(size), value.dtype), "mu": np.array(m)}
+
+    found = np.array([[logp(point(size, m)) for m in mu] for size in tried])
+    tables = [np.exp(table - table.max()) for table in (found, exact)]
+    p, q = (table / table.sum() for table in tables)
+    for values, axis in (((tried, n), 1), ((mu, mu), 0)):
+        (mean, sd), (true, true_sd) = (
+            moments(v, table.sum(axis=axis)) for v, table in zip(values, (p, q), strict=True)
+        )
+        assert abs(mean - true) < 0.01 * true_sd
+        assert abs(sd / true_sd - 1) < 0.01
+
+
+@pytest.mark.wide
+def test_a_short_prior_is_sampled():
+    """False-alarm rate 1e-5 each."""
+    prior, most, count, scale, _, _ = HARD_ENDS["5 values"]
+    n, mu = np.arange(1, 6)[:, None], np.linspace(-12, 12, 4001)
+    p = np.exp(-np.abs(count - n) / scale) * stats.norm.pdf(mu, 0, 2)
+    p = p * stats.norm.pdf(4.0, n * mu, np.sqrt(n + 25.0))
+    p = p / p.sum()
+    with pmdp.marginalize(short(prior, most, count, scale)):
+        quick = {"quiet": True, "progressbar": False, "compute_convergence_checks": False}
+        idata = pmdp.sample(6000, tune=1000, chains=2, cores=1, random_seed=2, **quick)
+    assert_mean_and_sd(idata.posterior["n"].values.astype(float), *moments(n[:, 0], p.sum(axis=1)))
+    assert_mean_and_sd(idata.posterior["mu"].values, *moments(mu, p.sum(axis=0)))
 
 
 def test_number_and_sums_in_one_release():

@@ -28,6 +28,10 @@ LINEAR = {
     "reshaped": lambda c, d: c.reshape((2, 2, 5)).sum(axis=(0, 2)),
     "weighted": lambda c, d: (c * np.arange(5)).sum(axis=1) / 2 - 3,
     "stacked": lambda c, d: pt.stack([c.sum(), 2 * d.sum(), pt.constant(7)]),
+    "whole in floats": lambda c, d: (1.0 * A @ c.ravel() + 2).astype("int64"),
+    "whole and sparse": lambda c, d: ps.structured_dot(SPARSE, d.astype("float64")[:, None]).astype(
+        "int64"
+    ),
     "differences": lambda c, d: c.T[2] - c[:, 0],
 }
 
@@ -58,12 +62,23 @@ def test_matrix_is_the_statistics(name):
         lambda c, d: d[c[0]],
         lambda c, d: pt.eq(c, 2).sum(),
         lambda c, d: c.astype("int8").sum(),
+        lambda c, d: c.sum(dtype="int8"),
+        lambda c, d: c.astype("uint64"),
+        lambda c, d: (0.5 * c).astype("int64"),
+        lambda c, d: (c.sum() + 0.5).astype("int64"),
+        lambda c, d: (0.5 * c).sum(dtype="int64"),
     ],
 )
 def test_other_statistics_are_refused(statistic):
     c, d = variables()
     with pytest.raises(NotLinearError):
         linear_map(statistic(c, d), [c, d])
+
+
+def test_casts_of_amounts_are_refused():
+    x = pt.vector("x", shape=(3,))
+    with pytest.raises(NotLinearError, match="float64 to int64 rounds"):
+        linear_map(x.sum().astype("int64"), [x])
 
 
 def test_maps_must_be_public():

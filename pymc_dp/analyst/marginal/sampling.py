@@ -263,9 +263,10 @@ def _tell(result: Any, error: NormalError) -> None:
 
 def warn_of_error(worst: float, name: str) -> None:
     """Warn that sums are not normal enough, and say what else there is."""
+    shift = "an unknown part" if worst == np.inf else f"{worst:.2g}"
     warnings.warn(
         f"Taking sums of records for normal is estimated to shift the posterior of {name!r} by "
-        f"{worst:.2g} of its standard deviation. With so few records, or records so skewed, sample "
+        f"{shift} of its standard deviation. With so few records, or records so skewed, sample "
         "the model that was marginalized: pmdp.sample() picks RecordGibbs, which is exact.",
         stacklevel=4,
     )

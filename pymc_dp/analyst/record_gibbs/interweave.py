@@ -10,7 +10,8 @@ the residuals and x = x(theta, u), the posterior is
 in which theta moves freely. One move there after every sweep removes the slowdown
 (ancillarity-sufficiency interweaving: Yu & Meng 2011). The residuals' own law does not depend on
 theta, so that neither their density nor a Jacobian enters. Counts and categories have residuals
-too: u uniform between F(x - 1) and F(x), drawn anew for every move.
+too: u uniform between F(x - 1) and F(x), drawn anew for every move. Parameters that are discrete
+are drawn among their values (:mod:`~pymc_dp.analyst.record_gibbs.discrete_parents`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.tensor.random.type import random_generator_type
 
 from pymc_dp.analyst.privatized import concrete_shape
+from pymc_dp.analyst.record_gibbs.discrete_parents import (
+    chosen_discrete,
+    make_discrete_moves,
+    one_after_the_other,
+)
 from pymc_dp.analyst.record_gibbs.drawing import draw_from, draw_with
 from pymc_dp.analyst.record_gibbs.residuals import AnyRule, DrawnRule, rule_for, takes_uniform
 from pymc_dp.analyst.records import RecordBlock, parents_first, record_variables
@@ -39,7 +45,7 @@ from pymc_dp.numerics.compiled import graph_key
 from pymc_dp.numerics.cycles import Part
 from pymc_dp.numerics.slice import make_interweaving
 
-__all__ = ["Interweaving", "interweaving_plan", "together"]
+__all__ = ["Interweaving", "advice_on_held", "held_discrete", "interweaving_plan", "together"]
 
 #: in more directions than this a cycle would take long to get anywhere
 MOST_PARAMETERS = 30
@@ -88,17 +94,46 @@ def interweaving_plan(model: pm.Model, *blocks: RecordBlock) -> Plan | str:
         return f"no rule to keep the residuals of {', '.join(unmoved)}"
     if not parameters:
         return "the records have no latent parameters"
-    if any(p.dtype not in continuous_types for p in parameters):
-        return "a parameter of the records is discrete"
     sizes = _sizes(model, parameters)
     kept: list[Any] = []
-    for parameter in sorted(parameters, key=lambda p: sizes[p]):
+    for parameter in sorted(_continuous(parameters), key=lambda p: sizes[p]):
         if sum(sizes[p] for p in [*kept, parameter]) <= MOST_PARAMETERS:
             kept.append(parameter)
+    kept += chosen_discrete(sizes)
+    if not kept and not _continuous(parameters):
+        return f"{_names(parameters)} has too many values"
     if not kept:
         total = sum(sizes.values())
         return f"the records have {total} parameters, more than {MOST_PARAMETERS}"
     return rules, [p for p in parameters if p in kept]
+
+
+def _continuous(parameters: Iterable[Any]) -> list[Any]:
+    """Those of some variables that are continuous."""
+    return [p for p in parameters if p.dtype in continuous_types]
+
+
+def held_discrete(model: pm.Model, plan: Plan | str, blocks: Sequence[RecordBlock]) -> list[Any]:
+    """Discrete parameters of the records of some blocks that do not move along with these."""
+    records = [rv for block in blocks for rv in block.records]
+    all_records = {*record_variables(model), *records}
+    moving = [] if isinstance(plan, str) else plan[1]
+    found = dict.fromkeys(p for rv in records for p in _parameters(model, rv, all_records))
+    return [p for p in found if p.dtype not in continuous_types and p not in moving]
+
+
+def advice_on_held(parameters: Sequence[Any]) -> str:
+    """Say what discrete parameters that are held by their records mean, and what to write."""
+    return (
+        f"{_names(parameters)} is discrete and moves given the records alone, which hold it: it "
+        "may stay at one value, whatever R-hat says. Integrate the records out, "
+        "pmdp.marginalize(model), or write the records' distribution with it summed out, "
+        "e.g. pm.Mixture"
+    )
+
+
+def _names(parameters: Iterable[Any]) -> str:
+    return ", ".join(repr(p.name) for p in parameters)
 
 
 def _sizes(model: pm.Model, parameters: Sequence[Any]) -> dict[Any, int]:
@@ -157,7 +192,9 @@ class Interweaving:
         proposal = layout.theta.type("proposal")
         drawn = _Drawn(model, rules, layout)
         #: every value that moves, and where it goes
-        goes_to: dict[Any, Any] = {values[p]: layout.piece(proposal, values[p]) for p in parameters}
+        goes_to: dict[Any, Any] = {
+            values[p]: layout.piece(proposal, values[p]).astype(values[p].dtype) for p in parameters
+        }
         #: the same for expressions of them: a simplex' way to its values and back takes long
         at_once: dict[Any, Any] = {}
         for rv, rule in rules.items():
@@ -196,8 +233,15 @@ class Interweaving:
             graphs = layout.on_arrays(draw_with(rng, [graph], list(rules)), keep=[rng])
             self.draw = layout.compiled(state, graphs, rng)
         self.uniform = any(takes_uniform(rv) for rv in rules)
-        where = [layout.parameters.ends(str(values[p].name)) for p in parameters]
-        self.which = np.concatenate([np.arange(*ends) for ends in where])
+        where = {
+            p: np.arange(*layout.parameters.ends(str(values[p].name)), dtype=np.int64)
+            for p in parameters
+        }
+        moving = [where[p] for p in _continuous(parameters)]
+        #: positions of what is continuous, and positions and windows of what is discrete
+        self.which = np.concatenate([*moving, np.zeros(0, dtype=np.int64)])
+        windows = chosen_discrete({p: where[p].size for p in parameters})
+        self.windows = [(int(i), window) for p, window in windows.items() for i in where[p]]
         several = MOST_UPDATES if self.draw is None else MOST_UPDATES_DRAWN
         self.times = 1 if self.uniform or self.which.size == 1 else several
 
@@ -205,14 +249,21 @@ class Interweaving:
         """Name of the compiled move, for the cache on disk."""
         functions = [self.density, self.moved]
         key = graph_key(functions if self.draw is None else [*functions, self.draw])
-        settings = f"{self.which.tolist()} {self.times}"
+        settings = f"{self.which.tolist()} {self.times} {self.windows}"
         return None if key is None else f"interweaving {key} {settings}"
 
     def part(self) -> Part:
         """Make the move, numba-compiled."""
         density, moved = jit_function(self.density), jit_function(self.moved)
         draw = None if self.draw is None else jit_function(self.draw)
-        return make_interweaving(density, moved, self.which, self.times, draw)
+        parts = []
+        if self.which.size:
+            parts.append(make_interweaving(density, moved, self.which, self.times, draw))
+        if self.windows:
+            parts.append(
+                make_discrete_moves(density, moved, draw, *zip(*self.windows, strict=True))
+            )
+        return parts[0] if len(parts) == 1 else one_after_the_other(*parts)
 
 
 def _merged(graphs: Sequence[Any]) -> list[Any]:

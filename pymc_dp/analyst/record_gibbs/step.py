@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
@@ -11,12 +12,19 @@ import pymc as pm
 from pymc.blocking import PointType, StatsType
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.util import RandomGenerator, get_random_generator
+from pymc.vartypes import continuous_types
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.assignment import model_of
+from pymc_dp.analyst.precision import check_double
 from pymc_dp.analyst.record_gibbs.compiled_records import check_records
 from pymc_dp.analyst.record_gibbs.cycles import Cycles, Tuning
-from pymc_dp.analyst.record_gibbs.interweave import together
+from pymc_dp.analyst.record_gibbs.interweave import (
+    advice_on_held,
+    held_discrete,
+    interweaving_plan,
+    together,
+)
 from pymc_dp.analyst.record_gibbs.parameters import takes
 from pymc_dp.analyst.records import (
     RecordBlock,
@@ -32,6 +40,8 @@ from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.numerics.compiled import compiling
 
 __all__ = ["RecordGibbs"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass_state
@@ -162,6 +172,7 @@ class RecordGibbs(ProgressHooks, BlockedStep):
             parents = direct_inputs(inputs, model.basic_RVs)
             own = [p for p in left if p in parents]
             left = [p for p in left if p not in own]
+            _tell_of_held(model, group, interweave)
             yield Cycles(model, group, own, interweave, point, compile_kwargs)
         if left:
             yield Cycles(model, [], left, False, point, compile_kwargs)
@@ -169,6 +180,7 @@ class RecordGibbs(ProgressHooks, BlockedStep):
     @staticmethod
     def plan(vars: Sequence[TensorVariable] | None, model: pm.Model) -> list[RecordBlock]:
         """Return the blocks of the records, or raise what keeps them from being sampled."""
+        check_double(model.free_RVs)
         records, _ = _resolve(vars, model)
         blocks = record_blocks(model, records)
         for block in blocks:
@@ -204,6 +216,14 @@ class RecordGibbs(ProgressHooks, BlockedStep):
         return Competence.IDEAL if taken else Competence.INCOMPATIBLE
 
 
+def _tell_of_held(model: pm.Model, group: list[RecordBlock], interweave: bool) -> None:
+    """Warn of discrete parameters that the records hold where they are."""
+    plan = interweaving_plan(model, *group) if interweave else ""
+    held = held_discrete(model, plan, group)
+    if held:
+        _log.warning("%s.", advice_on_held(held))
+
+
 def _resolve(vars: Any, model: pm.Model) -> tuple[list[TensorVariable], list[TensorVariable]]:
     """Sort what the user passed, random variables or values, into records and parameters."""
     if vars is None:
@@ -225,4 +245,10 @@ def _resolve(vars: Any, model: pm.Model) -> tuple[list[TensorVariable], list[Ten
         if rv not in model.free_RVs:
             raise ValueError(f"{rv} is not a variable of the model. Pass record variables, [x, y].")
     parameters = by_name(rv for rv in resolved if is_parent(model, rv))
+    for rv in parameters:
+        if rv.dtype not in continuous_types:
+            raise ValueError(
+                f"{rv.name!r} is discrete, and no record: leave it out of RecordGibbs. PyMC's own "
+                "step moves it, and where it has few values it moves along with the records."
+            )
     return [rv for rv in resolved if rv not in parameters], parameters

@@ -22,6 +22,7 @@ from pytensor.tensor.subtensor import (
 )
 
 from pymc_dp.graph.additivity.forms import Additive, AdditiveForms, Node, NotAdditiveError, describe
+from pymc_dp.graph.additivity.whole import check_values_kept
 
 #: linear in the first input; the others (indices, shapes) must not involve records
 _LINEAR_IN_FIRST = (
@@ -37,6 +38,7 @@ _LINEAR_IN_FIRST = (
     Subtensor,
     Sum,
     ViewOp,
+    ps.Cast,
     ps.Identity,
     ps.Neg,
     ps.TrueDiv,
@@ -60,7 +62,7 @@ def linear_form(node: Node, forms: AdditiveForms) -> Additive:
         summands = {0, 1}
     elif isinstance(core, ps.Switch):
         summands = {1, 2}
-    elif isinstance(core, _LINEAR_IN_FIRST) or _widens(core, node):
+    elif isinstance(core, _LINEAR_IN_FIRST):
         summands = {0}
     elif isinstance(core, _LINEAR_IN_EACH):
         if len(totals) > 1:
@@ -70,6 +72,7 @@ def linear_form(node: Node, forms: AdditiveForms) -> Additive:
         raise NotAdditiveError(f"{describe(node)} is applied to a total over the records")
     if not totals <= summands:
         raise NotAdditiveError(f"{describe(node)} is not linear in a total over the records")
+    check_values_kept(node, forms)
 
     some_total = forms[node.inputs[next(iter(totals))]].contributions
     number = some_total.type.shape[0] or some_total.shape[0]
@@ -78,8 +81,3 @@ def linear_form(node: Node, forms: AdditiveForms) -> Additive:
         nothing = pt.zeros((number, *var.shape), dtype=var.dtype)
         replace[var] = forms[var].contributions if var in forms else nothing
     return Additive(vectorize_graph(node.outputs[0], replace))
-
-
-def _widens(core: object, node: Node) -> bool:
-    """Whether a cast keeps every value, so that it is linear."""
-    return isinstance(core, ps.Cast) and node.outputs[0].type.dtype in ("float64", "int64")

@@ -39,6 +39,7 @@ from pymc_dp.graph.additivity.forms import (
     UnknownOperationError,
     describe,
 )
+from pymc_dp.graph.additivity.whole import check_values_kept
 
 
 @singledispatch
@@ -117,6 +118,7 @@ def _(op: CAReduce, node: Node, forms: PerRecordForms, number: TensorVariable) -
         return PerRecord(form.axis - sum(a < form.axis for a in axes), form.rows)
     if not isinstance(op.scalar_op, ps.Add):
         raise NotAdditiveError(f"{describe(node)} over the records is not a sum")
+    check_values_kept(node, forms)
     others = tuple(a + (a < form.axis) for a in axes if a != form.axis)
     value = pt.moveaxis(value, form.axis, 0)
     value = value.sum(axis=others) if others else value

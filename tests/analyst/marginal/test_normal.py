@@ -7,6 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 import pymc_dp as pmdp
+from pymc_dp.analyst.marginal.normal import sums
 from pymc_dp.analyst.marginal.normal.accuracy import laplace_draws, normal_error
 from pymc_dp.analyst.marginal.normal.edgeworth import edgeworth_terms, standard_cumulants
 from pymc_dp.analyst.marginal.start import find_mode
@@ -172,6 +173,7 @@ def regression(n):
     pmdp.Privatized("r", design.T @ y, pmdp.Gaussian(sigma=10.0))
 
 
+@pytest.mark.wide_except("clamped_sums", "regression")
 @pytest.mark.parametrize("name", MODELS)
 def test_prior_predictive_is_that_of_the_records(name):
     """Kolmogorov-Smirnov on every component and their sum: false alarms below 1e-5."""
@@ -250,7 +252,7 @@ def test_sampling_tells_the_error_and_hides_what_was_added(caplog):
     small = pmdp.marginalize(two_sums([pmdp.Laplace(scale=15.0), pmdp.Laplace(scale=60.0)]))
     with small:
         quick = {"quiet": True, "progressbar": False, "compile_kwargs": {"mode": ONCE}}
-        idata = pmdp.sample(60, tune=60, chains=1, cores=1, random_seed=1, **quick)
+        idata = pmdp.sample(20, tune=40, chains=1, cores=1, random_seed=1, **quick)
     assert set(idata.posterior.data_vars) == {"mu", "sd"}
     assert idata.attrs["normal_law_error"] < 0.2
     assert idata.attrs["normal_law_error_of"] in ("mu", "sd")
@@ -272,7 +274,7 @@ def test_explains_what_was_integrated_out():
     assert "estimated error in posterior sds: a:" in text
 
 
-def test_hints_at_marginalize_once(caplog):
+def test_hints_at_marginalize_once(caplog, made_only):
     with pm.Model():
         mu = pm.Normal("mu", 0, 1)
         x = pm.Normal("x", mu, 1, shape=20_000)
@@ -300,8 +302,9 @@ def test_refuses_families_without_quantiles():
         pmdp.marginalize(model, method="normal")
 
 
-def test_refuses_integrals_that_are_not_accurate_enough():
+def test_refuses_integrals_that_are_not_accurate_enough(monkeypatch):
     """A clamp that moves with a parameter is not found, and steps of it are too small to see."""
+    monkeypatch.setattr(sums, "ORDERS", sums.ORDERS[-1:])  # fewer nodes have larger errors
     with pm.Model() as model:
         a = pm.Normal("a", 0, 1)
         x = pm.Gamma("x", 2, 1, shape=10**9)

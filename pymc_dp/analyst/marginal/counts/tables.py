@@ -33,6 +33,7 @@ from pymc_dp.analyst.marginal.counts.states import JointStates, number_of_states
 from pymc_dp.analyst.marginal.normal.moments import Contributions
 from pymc_dp.analyst.marginal.strategy import Integrated, Replacement
 from pymc_dp.analyst.marginal.values import finite_values, prior_draws, starting_values
+from pymc_dp.analyst.precision import check_double
 from pymc_dp.analyst.records import RecordBlock, batch_ndim, length_of
 from pymc_dp.analyst.release import PrivatizedRV
 from pymc_dp.graph.additivity import NotAdditiveError, direct_inputs
@@ -95,6 +96,7 @@ class Counts:
 
     def integrate(self, model: pm.Model, block: RecordBlock) -> Replacement:
         """Give the releases the table in place of the records."""
+        check_double(model.free_RVs)
         table, told = _Table.of(model, block), told_of(model, block)
         counts = table.variable(told)
         name = f"{'_'.join(told.records)}_counts"

@@ -1,7 +1,8 @@
 """How far off the normal law of sums is, and integrals over records, at the posterior.
 
 The posterior under the next terms of the Edgeworth series is the present one, reweighted: draws
-are, and means and standard deviations before and after compared.
+are, and means and standard deviations before and after compared. Where the terms are of the size of
+the law itself, as for records with heavy tails, the series says nothing, and the error is infinite.
 """
 
 from __future__ import annotations
@@ -24,10 +25,14 @@ from pymc_dp.types import Array, Matrix, Vector
 
 __all__ = ["NormalError", "laplace_draws", "normal_error", "quadrature_error"]
 
+#: ratios of the series to the normal law that are taken at their word, and the share of draws
+#: beyond these from which on the error cannot be told
+_RATIOS, _OFTEN = (0.05, 20.0), 0.05
+
 
 @dataclass(frozen=True)
 class NormalError:
-    """Estimated error of the normal law, in posterior standard deviations.
+    """Estimated error of the normal law, in posterior standard deviations; infinite if unknown.
 
     Attributes
     ----------
@@ -49,6 +54,11 @@ class NormalError:
         return max([*self.means.values(), *self.deviations.values(), 0.0])
 
     def __str__(self) -> str:
+        if not np.isfinite(self.worst):
+            return (
+                "the error of the normal law cannot be estimated: what records add has tails too "
+                "heavy, or records are too few; RecordGibbs, which samples the records, is exact"
+            )
         parts = [
             f"{name}: mean {self.means[name]:.2g}, sd {self.deviations[name]:.2g}"
             for name in self.means
@@ -84,15 +94,18 @@ def normal_error(
     if not sources or not points:
         return None
     function = _compiled(model, sources, names, natural)
-    ratios, found, off = [], [], 0.0
+    ratios, found, beyond, off = [], [], 0, 0.0
     for point in points:
         released, draws = function(point)
-        ratio = 1.0
-        for value in released:
-            ratio *= _ratio(value)
-            off = max(off, _quadrature_error(value))
-        ratios.append(ratio)
+        own = np.array([_ratio(value) for value in released])
+        held = np.clip(np.nan_to_num(own, nan=1.0), *_RATIOS)
+        beyond += bool(np.any(held != own))
+        off = max(off, *map(_quadrature_error, released))
+        ratios.append(np.prod(held))
         found.append(draws)
+    if beyond > _OFTEN * len(points):
+        unknown = dict.fromkeys(names, np.inf)
+        return NormalError(unknown, unknown, off)
     weights = np.array(ratios) / np.sum(ratios)
     means, deviations = {}, {}
     for i, name in enumerate(names):
@@ -182,7 +195,7 @@ def _ratio(value: list[Array]) -> float:
     except np.linalg.LinAlgError:
         return 1.0
     first, second = edgeworth_terms(np.linalg.solve(factor, released - mean), third, fourth)
-    return float(np.clip(1 + first + second, 0.05, 20.0))
+    return 1 + first + second
 
 
 def _quadrature_error(value: list[Array]) -> float:

@@ -19,7 +19,10 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import Elemwise
 
-from pymc_dp.graph.additivity import PerRecord, per_record_forms
+from pymc_dp.analyst.marginal.normal.places import NoNodesError
+from pymc_dp.analyst.marginal.normal.tails import growth, tail_index
+from pymc_dp.analyst.precision import check_double
+from pymc_dp.graph.additivity import PerRecord, direct_inputs, per_record_forms
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.rows import on_rows
 from pymc_dp.types import Array, Matrix, Variable
@@ -27,6 +30,8 @@ from pymc_dp.types import Array, Matrix, Variable
 __all__ = ["kinks_of", "on_numbers"]
 
 _MOST = 64
+#: of a power that is found on numbers
+_ROUNDING = 1e-6
 _sizes = np.geomspace(1e-9, 1e15, 1200)
 _GRID = np.concatenate([-_sizes[::-1], [0.0], _sizes])
 
@@ -62,6 +67,8 @@ def kinks_of(
     array, shape (len(index), number of places)
         Sorted, a row for each record in `index`; infinite where a record has fewer.
     """
+    check_double([*records, *parameters])
+    _check_variance(contributions, records, record, parameters, index)
     switches = []
     for contribution in contributions:
         forms = per_record_forms(contribution, dict.fromkeys(records, 0), fixed=parameters)
@@ -80,6 +87,27 @@ def kinks_of(
         return np.zeros((len(index), 0))
     with np.errstate(all="ignore"):
         return _sign_changes(switches, record, index)
+
+
+def _check_variance(
+    contributions: Sequence[Variable],
+    records: Sequence[Variable],
+    record: Variable,
+    parameters: Sequence[Variable],
+    index: NDArray[np.int64],
+) -> None:
+    """Refuse records without a variance, of which sums are not normal however many there are."""
+    index_of_tail = tail_index(record)
+    reached = direct_inputs(contributions, [*records, *parameters])
+    if index_of_tail is None or set(reached) != {record}:
+        return
+    outputs = [(contribution, 0) for contribution in contributions]
+    if 2 * growth(on_numbers(outputs, record, index), len(index)) < index_of_tail - _ROUNDING:
+        return
+    raise NoNodesError(
+        f"what a record of {record.name!r} adds has infinite variance, so that sums of it are not "
+        f"normal: clamp it, pmdp.clamp({record.name}, low, high)."
+    )
 
 
 def _switches(node: Any) -> list[Variable]:

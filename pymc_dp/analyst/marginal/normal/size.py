@@ -9,25 +9,15 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pymc.distributions import transforms
-from pymc.distributions.discrete import DiscreteUniformRV
-from pymc.distributions.distribution import support_point
 from pytensor.graph.replace import graph_replace
-from pytensor.tensor.random.basic import BinomialRV, GeometricRV, NegBinomialRV, PoissonRV
-from pytensor.tensor.random.type import random_generator_type
 
 from pymc_dp.analyst.marginal.normal.convolved import gaussian_variance, laplace_scale
 from pymc_dp.analyst.marginal.normal.normal_release import NormalReleaseRV
+from pymc_dp.analyst.marginal.normal.relaxed import SMOOTH, RelaxedSizeRV, integral_is_sum
 from pymc_dp.analyst.marginal.strategy import Integrated
 from pymc_dp.analyst.privatized import concrete_shape
 from pymc_dp.analyst.release import Release, releases
 from pymc_dp.analyst.unknown_size import presences
-from pymc_dp.compat import (
-    SymbolicRandomVariable,
-    default_transform_rules,
-    logprob_rules,
-    support_point_rules,
-)
 from pymc_dp.graph.additivity import Additive, NotAdditiveError, direct_inputs, form_of
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.rewrites import rebuilt
@@ -38,44 +28,6 @@ __all__ = ["UnknownNumber", "UnknownSize"]
 
 #: variance of the noise on a count from which on sums over n are as good as integrals
 _ENOUGH_NOISE = 0.5
-#: priors whose formulas hold between the integers
-_SMOOTH = (DiscreteUniformRV, PoissonRV, NegBinomialRV, BinomialRV, GeometricRV)
-
-
-class RelaxedSizeRV(SymbolicRandomVariable):
-    """A number of records, its prior's formula taken between the integers too."""
-
-    def __init__(self, *args: Any, prior: Any, **kwargs: Any) -> None:
-        self.prior = prior
-        super().__init__(*args, **kwargs)
-
-    @classmethod
-    def rv_op(cls, number: Any) -> Any:
-        """Make the continuous form of a discrete variable."""
-        op = number.owner.op
-        given = list(op.dist_params(number.owner))
-        inner = [random_generator_type(), *(parameter.type() for parameter in given)]
-        rng, drawn = op.make_node(inner[0], None, *inner[1:]).outputs
-        signature = ",".join(["[rng]", *("()" for _ in given)]) + "->[rng],()"
-        made = cls(inner, [rng, drawn.astype("float64")], prior=op, extended_signature=signature)
-        return made.make_node(pytensor.shared(np.random.default_rng()), *given).outputs[1]
-
-
-@logprob_rules.register(RelaxedSizeRV)
-def _logprob(op: RelaxedSizeRV, values: Sequence[Any], *inputs: Any, **kwargs: Any) -> Any:
-    rng, *parameters = inputs
-    return logprob_rules(op.prior, values, rng, None, *parameters)
-
-
-@support_point_rules.register(RelaxedSizeRV)
-def _support_point(op: RelaxedSizeRV, rv: Any, rng: Any, *parameters: Any) -> Any:
-    _, prior = op.prior.make_node(rng, None, *parameters).outputs
-    return support_point(prior).astype("float64")
-
-
-@default_transform_rules.register(RelaxedSizeRV)
-def _transform(op: RelaxedSizeRV, rv: Any) -> Any:
-    return transforms.log
 
 
 class UnknownNumber:
@@ -101,11 +53,21 @@ class UnknownNumber:
             for release in releases(model)
             if set(direct_inputs([release.statistic], model.basic_RVs)) == {discrete}
         ]
-        smooth = isinstance(discrete.owner.op, _SMOOTH) and discrete.type.ndim == 0
-        if smooth and all(map(_noisy, self.counts)):
+        smooth = isinstance(discrete.owner.op, SMOOTH) and discrete.type.ndim == 0
+        if smooth and all(map(_noisy, self.counts)) and self._integral_is_sum():
             self.number = RelaxedSizeRV.rv_op(discrete)
             self.releases[discrete] = self.number
             self.releases |= {release.rv: self._relaxed(release) for release in self.counts}
+
+    def _integral_is_sum(self) -> bool:
+        """Whether nothing is lost by a continuous number: not so near a prior's hard end."""
+        counts = [
+            (release.mechanism, self.model.rvs_to_values[release.rv], release.statistic)
+            for release in self.counts
+            if release.rv in self.model.observed_RVs
+        ]
+        counts = [(noise, value, self.in_number(graph)) for noise, value, graph in counts]
+        return integral_is_sum(self.discrete, counts, self.model.basic_RVs)
 
     def _relaxed(self, release: Release) -> Any:
         """Make a release of a continuous number of records."""
