@@ -76,7 +76,7 @@ def draw_block(rng, phi, first, header, steps, totals, out):  # type: ignore[no-
     """Draw the same cells, given their sums: from the peak to both sides until a level is met."""
     for i in range(first, min(first + LANES, len(header))):
         rise, level = np.exp(phi[i]), rng.random() * totals[i - first] - 1.0
-        fall = 1.0 / rise
+        fall = np.exp(-phi[i])  # not 1 / rise, which may be 0
         up, down, j, k = 1.0, 1.0, 0, 0
         above, below = int(header[i, ABOVE]), int(header[i, BELOW])
         begin_up, begin_down = int(header[i, UP]), int(header[i, DOWN])

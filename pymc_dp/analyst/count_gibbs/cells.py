@@ -82,6 +82,18 @@ class CountTable:
         return np.concatenate(low), np.concatenate(high)
 
     @cached_property
+    def settled(self) -> NDArray[np.bool_]:
+        """Cells that are out of all densities, because their parameters leave them no choice."""
+        pairs = zip(self.laws, self.shapes, strict=True)
+        return np.concatenate([_spread(law.settled, shape) > 0 for law, shape in pairs])
+
+    @property
+    def fixed(self) -> NDArray[np.bool_]:
+        """Cells with one possible count."""
+        low, high = self.bounds
+        return np.asarray(low == high)
+
+    @cached_property
     def matrix(self) -> Any:
         """All releases' maps, one below the other."""
         return sparse.vstack([found.matrix for found in self.maps], format="csr")

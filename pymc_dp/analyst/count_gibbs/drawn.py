@@ -20,9 +20,8 @@ from pymc_dp.analyst.count_gibbs.noise import ReleasedComponents
 from pymc_dp.analyst.count_gibbs.shares import Shares, known_sums, products_of_shares
 from pymc_dp.analyst.count_gibbs.shares import released as is_released
 from pymc_dp.analyst.count_gibbs.start import (
-    agreeing,
-    estimate,
     known_totals,
+    started,
     sweep_arrays,
     table_lattice,
 )
@@ -291,11 +290,10 @@ class DrawnShares:
         self.arrays = sweep_arrays(self.table, self.components, self.lattice)
 
     def begin(
-        self, theta: Vector, given: Vector, counts: Vector
+        self, rng: np.random.Generator, theta: Vector, given: Vector, counts: Vector
     ) -> tuple[Vector, Vector, Scales, Vector]:
         """Return where a chain starts: parameters, counts, and how far moves go."""
-        near = estimate(self.table, self.components, self.totals, counts)
-        counts = agreeing(self.table, self.lattice, self.totals, near)
+        counts = started(rng, self.table, self.lattice, self.totals, self.components, counts)
         scales = np.full(len(self.shares.rows) - 1, 0.01)
         return theta, counts, Scales(np.ones_like(self.arrays.scales), scales), np.ones(theta.size)
 

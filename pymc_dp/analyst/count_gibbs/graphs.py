@@ -9,11 +9,12 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.distributions.dist_math import check_parameters
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.analyst.count_gibbs.cells import CountTable
-from pymc_dp.analyst.count_gibbs.laws import TERMS
+from pymc_dp.analyst.count_gibbs.laws import TERMS, CellLaw
 from pymc_dp.analyst.release import by_name
 from pymc_dp.types import Vector
 
@@ -65,11 +66,15 @@ def references(table: CountTable) -> Vector:
     """Choose counts at which PyMC's density is taken: the laws' zero terms are silent there."""
     counts = table.bounds[0].copy()
     counts[cells_with(table, "zero")] = 1
+    counts[table.settled] = table.bounds[0][table.settled]
     start = 0
+    high = table.bounds[1]
     for law, shape in zip(table.laws, table.shapes, strict=True):
         stop = start + int(np.prod(shape))
-        if law.known_sum:  # all in one cell
-            counts[start:stop].reshape(shape)[..., 0] = law.totals
+        if law.known_sum:  # all in one cell that may have them
+            first = np.argmax(high[start:stop].reshape(shape) > 0, axis=-1)[..., np.newaxis]
+            totals = np.broadcast_to(law.totals, shape[:-1])[..., np.newaxis]
+            np.put_along_axis(counts[start:stop].reshape(shape), first, totals, axis=-1)
         start = stop
     return counts.astype(float)
 
@@ -81,10 +86,23 @@ def log_density_at(table: CountTable) -> TensorVariable:
         stop = start + int(np.prod(shape))
         value = pt.constant(counts[start:stop].reshape(shape), dtype=rv.dtype)
         batch = shape[:-1] if law.known_sum else shape
-        parts.append(pt.broadcast_to(pm.logp(rv, value, warn_rvs=False), batch).ravel())
+        density = pm.logp(law.guarded(rv), value, warn_rvs=False)
+        if law.known_sum and law.alpha is None and law.replaced:
+            density = _multinomial_at(law, value)
+        part = pt.broadcast_to(density, batch).ravel()
+        kept = ~table.settled[start:stop]
+        parts.append(part if law.known_sum or np.all(kept) else part[np.flatnonzero(kept)])
         start = stop
     whole = pt.concatenate(parts) if len(parts) > 1 else parts[0]
     return whole.astype("float64")
+
+
+def _multinomial_at(law: CellLaw, counts: Any) -> TensorVariable:
+    """Log-density of multinomial counts that are all in one cell, whose probability may be zero."""
+    [p] = law.replaced.values()
+    density = (counts * law.phi).sum(axis=-1)
+    whole = pt.isclose(p.sum(axis=-1), 1)
+    return check_parameters(density, p >= 0, p <= 1, whole, msg="0 <= p <= 1, sum(p) = 1")
 
 
 def gamma_terms(table: CountTable, terms: dict[str, TensorVariable], counts: Any) -> Any:

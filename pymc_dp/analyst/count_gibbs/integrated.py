@@ -23,12 +23,13 @@ from pymc_dp.analyst.count_gibbs.graphs import (
 )
 from pymc_dp.analyst.count_gibbs.laws import TERMS
 from pymc_dp.analyst.count_gibbs.noise import ReleasedComponents
+from pymc_dp.analyst.count_gibbs.start import check_start
 from pymc_dp.analyst.count_gibbs.sums import draw_cells, log_sums
 from pymc_dp.analyst.count_gibbs.windows import HEADER, PEAK, windows_of
 from pymc_dp.compat import jit_function
 from pymc_dp.graph.layout import PointLayout
 from pymc_dp.numerics.compiled import graph_key, join, joined_key
-from pymc_dp.numerics.nuts import REPORT_SIZE, make_nuts
+from pymc_dp.numerics.nuts import DIVERGING, LEAPS, REPORT_SIZE, make_nuts
 from pymc_dp.numerics.nuts_tuning import NUTSTuning
 from pymc_dp.types import Vector
 
@@ -122,12 +123,13 @@ class IntegratedCells:
                 f"The release of {self.table.names} leaves more counts possible than when this "
                 "step was made. Make a new step after pm.set_data."
             )
-        self.windows = found
+        self.windows, self._fresh = found, True
 
     def begin(
-        self, theta: Vector, given: Vector, counts: Vector
+        self, rng: np.random.Generator, theta: Vector, given: Vector, counts: Vector
     ) -> tuple[Vector, Vector, None, Vector]:
         """Return where a chain starts: here, with scales of one."""
+        self._fresh = True
         return theta, counts, None, np.ones(theta.size)
 
     def move(
@@ -141,11 +143,17 @@ class IntegratedCells:
     ) -> tuple[Vector, Vector]:
         """Move parameters and cells in place; gives NUTS's coordinates and report."""
         whole = self.windows if not given.size else np.concatenate([given, self.windows])
-        report = np.zeros(REPORT_SIZE)
+        report, here = np.zeros(REPORT_SIZE), theta.copy() if self._fresh else theta
         self.draw(
             rng, theta, whole, self.size, tuning.metric, tuning.step.step_size, tuning.doublings,
             report, self._laws, counts,
         )  # fmt: skip
+        if theta.size and not report[LEAPS]:  # the density is no number here: nothing can move
+            report[DIVERGING] = 1.0
+        if self._fresh and report[DIVERGING] and report[LEAPS] <= 1:
+            # looked at only where it may be so: this compiles the density once more
+            check_start(self.table, self.density(here, whole))
+        self._fresh = False
         return theta, report
 
     @cached_property

@@ -2,13 +2,13 @@
 
 Totals are rows of whole numbers. Cells that no total tells apart form a group, within which units
 move from one to another. Where the groups' own sums are not fixed by the totals, as in a table with
-both margins known, further moves run along a lattice basis of the groups' sums.
+both margins known, further moves run along the lattice of the groups' sums. Cells that cannot vary
+are in no move and in no group with others.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.linalg import lsqr
 
+from pymc_dp.analyst.count_gibbs.connected import connecting_moves
 from pymc_dp.types import Vector
 
 __all__ = ["Lattice", "lattice_of", "lattice_totals"]
-
-#: groups whose sums totals leave open, and moves made of a basis, at the most
-MOST_GROUPS, MOST_MOVES = 600, 4000
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,11 @@ class Lattice:
     moves : list of tuple
         Further moves: groups, and units for one cell of each.
     proven : bool
-        Whether the moves are known to connect all tables.
+        Whether the moves are known to connect all tables with these totals, cells within their
+        bounds: where totals leave only groups open, units move within these, and elsewhere as
+        :mod:`~pymc_dp.analyst.count_gibbs.connected` says.
+    fixed : ndarray
+        Cells that cannot vary.
     """
 
     totals: Any
@@ -48,6 +50,7 @@ class Lattice:
     group: NDArray[np.int64]
     moves: list[tuple[NDArray[np.int64], Vector]]
     proven: bool
+    fixed: NDArray[np.bool_]
 
     def agreeing(self, near: Vector, target: Vector, low: Vector, high: Vector) -> Vector | None:
         """Find counts with these totals, close to others; None where there are none."""
@@ -63,8 +66,10 @@ class Lattice:
         """Give each group the sum that the totals leave it; None where that does not work."""
         first = np.unique(self.group, return_index=True)[1]
         reduced = self.totals[:, first]
-        seen = np.flatnonzero(np.asarray(abs(reduced).sum(axis=0)).ravel() > 0)
-        sums = np.round(lsqr(reduced[:, seen], target, atol=1e-14, btol=1e-14)[0])
+        some = np.asarray(abs(reduced).sum(axis=0)).ravel() > 0
+        seen = np.flatnonzero(some & ~self.fixed[first])
+        rest = target - self.totals @ np.where(self.fixed, low, 0.0)
+        sums = np.round(lsqr(reduced[:, seen], rest, atol=1e-14, btol=1e-14)[0])
         order = np.argsort(self.group, kind="stable")
         ends = np.cumsum(np.bincount(self.group))
         for g, total in zip(seen, sums, strict=True):
@@ -102,10 +107,11 @@ class Lattice:
 def lattice_totals(totals: Any) -> Lattice:
     """Totals without moves, to look for tables that agree with them."""
     nothing = np.arange(totals.shape[1])
-    return Lattice(sparse.csr_array(totals), nothing < 0, nothing, [(nothing, np.zeros(0))], False)
+    moves = [(nothing, np.zeros(0))]
+    return Lattice(sparse.csr_array(totals), nothing < 0, nothing, moves, False, nothing < 0)
 
 
-def lattice_of(totals: Any, bounded: bool) -> Lattice:
+def lattice_of(totals: Any, bounded: bool, fixed: NDArray[np.bool_] | None = None) -> Lattice:
     """Read groups and moves from exact totals.
 
     Parameters
@@ -113,8 +119,11 @@ def lattice_of(totals: Any, bounded: bool) -> Lattice:
     totals : csr_array
         Whole numbers, one row a total, one column a cell.
     bounded : bool
-        Whether cells have upper bounds of their own, or zeros by law.
+        Whether cells that can vary have upper bounds besides what the totals tell.
+    fixed : ndarray of bool, optional
+        Cells that cannot vary.
     """
+    fixed = np.zeros(totals.shape[1], dtype=bool) if fixed is None else fixed
     by_cell = sparse.csc_array(totals)
     by_cell.sort_indices()
     known: dict[Any, int] = {}
@@ -122,95 +131,15 @@ def lattice_of(totals: Any, bounded: bool) -> Lattice:
     ends = by_cell.indptr
     for i in range(group.size):
         here = slice(ends[i], ends[i + 1])
-        signature = (by_cell.indices[here].tobytes(), by_cell.data[here].tobytes())
-        group[i] = known.setdefault(signature, len(known))
-    free = np.diff(ends) == 0
+        signature: Any = (by_cell.indices[here].tobytes(), by_cell.data[here].tobytes())
+        group[i] = known.setdefault(i if fixed[i] else signature, len(known))
+    free = (np.diff(ends) == 0) & ~fixed
     first = np.unique(group, return_index=True)[1] if group.size else np.zeros(0, dtype=int)
     reduced = by_cell[:, first].toarray() if totals.shape[0] else np.zeros((0, len(first)))
-    seen = np.flatnonzero(np.abs(reduced).sum(axis=0) > 0)
-    basis = [] if seen.size <= np.linalg.matrix_rank(reduced) else _basis(reduced[:, seen])
-    moves = [(seen[np.flatnonzero(b)], b[b != 0].astype(float)) for b in _closed(basis)]
-    proven = not moves or (not bounded and _two_margins(reduced[:, seen]))
-    return Lattice(sparse.csr_array(totals), free, group, moves, proven)
-
-
-def _basis(matrix: NDArray) -> list[NDArray[np.int64]]:
-    """Lattice basis of the whole-number vectors that a matrix takes to zero."""
-    if matrix.shape[1] > MOST_GROUPS:
-        raise NotImplementedError(
-            f"Exact totals tell {matrix.shape[1]} groups of cells apart and leave their sums open: "
-            f"{MOST_GROUPS} at the most are handled. Release fewer overlapping totals exactly, or "
-            "write small noise for some of them."
-        )
-    rows = [[Fraction(int(v)) for v in row] for row in matrix]
-    pivots: list[int] = []
-    for column in range(matrix.shape[1]):
-        rank = len(pivots)
-        at = next((r for r in range(rank, len(rows)) if rows[r][column] != 0), None)
-        if at is None:
-            continue
-        rows[rank], rows[at] = rows[at], rows[rank]
-        scale = rows[rank][column]
-        rows[rank] = [v / scale for v in rows[rank]]
-        for r, row in enumerate(rows):
-            if r != rank and row[column] != 0:
-                factor = row[column]
-                rows[r] = [a - factor * b for a, b in zip(row, rows[rank], strict=True)]
-        pivots.append(column)
-    basis = []
-    for column in (c for c in range(matrix.shape[1]) if c not in pivots):
-        vector = np.zeros(matrix.shape[1], dtype=np.int64)
-        vector[column] = 1
-        for row, pivot in zip(rows, pivots, strict=False):
-            if row[column].denominator != 1:
-                raise NotImplementedError(
-                    "Exact totals with weights other than 0 and 1 do not leave a lattice that "
-                    "is read here. Release sums of cells."
-                )
-            vector[pivot] = -int(row[column])
-        basis.append(vector)
-    return basis
-
-
-def _closed(basis: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-    """Add differences of moves as long as they are as short as the shortest, up to a number."""
-    found = {tuple(v): v for v in basis}
-    shortest = min((int(np.abs(v).sum()) for v in basis), default=0)
-    waiting = list(found.values())
-    while waiting and len(found) < MOST_MOVES:
-        one = waiting.pop(0)
-        for other in list(found.values()):
-            for new in (one - other, one + other):
-                if np.abs(new).sum() == 0 or np.abs(new).sum() > shortest:
-                    continue
-                if tuple(new) not in found and tuple(-new) not in found:
-                    found[tuple(new)] = new
-                    waiting.append(new)
-            if len(found) >= MOST_MOVES:
-                break
-    return list(found.values())
-
-
-def _two_margins(matrix: NDArray) -> bool:
-    """Whether totals are the two margins of a table, each cell in one row and one column."""
-    matrix = matrix[~np.all(matrix == 1, axis=1)]  # the grand total follows from a margin
-    if not np.all(np.isin(matrix, (0, 1))) or not np.all(matrix.sum(axis=0) == 2):
-        return False
-    side = np.zeros(len(matrix), dtype=int)  # 1 for rows, 2 for columns
-    for start in range(len(matrix)):
-        if side[start]:
-            continue
-        side[start] = 1
-        waiting = [start]
-        while waiting:
-            r = waiting.pop()
-            for other in np.flatnonzero((matrix[:, matrix[r] == 1]).any(axis=1)):
-                if other == r:
-                    continue
-                if side[other] == side[r]:
-                    return False
-                if not side[other]:
-                    side[other] = 3 - side[r]
-                    waiting.append(int(other))
-    rows, columns = matrix[side == 1], matrix[side == 2]
-    return bool(np.all(rows @ columns.T == 1))
+    seen = np.flatnonzero((np.abs(reduced).sum(axis=0) > 0) & ~fixed[first])
+    reduced, proven = reduced[:, seen], True
+    found: list[NDArray[np.int64]] = []
+    if seen.size > np.linalg.matrix_rank(reduced):
+        found, proven = connecting_moves(reduced, bounded)
+    moves = [(seen[np.flatnonzero(b)], b[b != 0].astype(float)) for b in found]
+    return Lattice(sparse.csr_array(totals), free, group, moves, proven, fixed)

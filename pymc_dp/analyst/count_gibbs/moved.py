@@ -28,13 +28,13 @@ from pymc_dp.analyst.count_gibbs.jumps import make_jump
 from pymc_dp.analyst.count_gibbs.laws import ALPHA, BETA, PHI, TERMS
 from pymc_dp.analyst.count_gibbs.noise import ReleasedComponents
 from pymc_dp.analyst.count_gibbs.start import (
-    agreeing,
+    check_start,
     climbed,
     curvature,
-    estimate,
     joint_coordinates,
     known_totals,
     learned_factor,
+    started,
     sweep_arrays,
     table_lattice,
 )
@@ -42,7 +42,7 @@ from pymc_dp.analyst.count_gibbs.sweep import Coordinates, SweepArrays, make_swe
 from pymc_dp.compat import jit_function
 from pymc_dp.graph.layout import PointLayout
 from pymc_dp.numerics.compiled import graph_key, join, joined_key
-from pymc_dp.numerics.nuts import DIVERGING, LOG_DENSITY, REPORT_SIZE, make_nuts
+from pymc_dp.numerics.nuts import DIVERGING, LEAPS, LOG_DENSITY, REPORT_SIZE, make_nuts
 from pymc_dp.numerics.nuts_tuning import NUTSTuning
 from pymc_dp.types import Vector
 
@@ -57,7 +57,10 @@ class Carried(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What moves change and need: see the kernels below."""
+    """What moves change and need: see the kernels below.
+
+    The last number of `vector` is 1 where the last density was asked for at impossible counts.
+    """
 
     vector: Vector
     laws: NDArray[np.float64]
@@ -166,10 +169,13 @@ def _target(q, place):  # type: ignore[no-untyped-def]
     if q.size > size:
         describe(theta, place.vector, place.laws, place.means)
         if not count(q, size, place):
+            place.vector[-1] = 1.0 if np.isfinite(q.sum()) else 0.0  # NaN is no count
             return np.asarray(-np.inf), gradient
         by_cell = np.empty(cells)
         value = slopes(place, by_cell)
         place.vector[own + cells :] = 0.0
+        if value == -np.inf:
+            place.vector[-1] = 1.0
         for j in range(q.size - size):
             slope = by_cell[at.cells[j]]
             if at.others[j] >= 0:
@@ -288,15 +294,16 @@ class MovedCells:
         self.arrays = sweep_arrays(self.table, self.components, self.lattice)
 
     def begin(
-        self, theta: Vector, given: Vector, counts: Vector
+        self, rng: np.random.Generator, theta: Vector, given: Vector, counts: Vector
     ) -> tuple[Vector, Vector, Carried, Vector]:
         """Return where a chain starts: parameters, counts, how they move, and scales for NUTS."""
-        near = estimate(self.table, self.components, self.totals, counts)
-        counts = agreeing(self.table, self.lattice, self.totals, near)
+        counts = started(rng, self.table, self.lattice, self.totals, self.components, counts)
         coordinates, precision = joint_coordinates(self.table, self.arrays, counts, theta.size)
         carried = Carried(coordinates, np.ones_like(self.arrays.scales))
         place = self._place(given, counts.copy(), carried)
         coordinates.base[:] = counts
+        if theta.size:
+            check_start(self.table, self.evaluated(theta, place))
         theta = climbed(lambda at, _: self.evaluated(at, place), theta, given)
         curved = curvature(lambda at, _: self.evaluated(at, place), theta, given)
         factor = 1 / np.sqrt(np.concatenate([curved, precision]))
@@ -315,7 +322,7 @@ class MovedCells:
 
     def _place(self, given: Vector, counts: Vector, carried: Carried) -> Place:
         return Place(
-            np.concatenate([given, counts, 0 * counts]),
+            np.concatenate([given, counts, 0 * counts, [0.0]]),
             self._laws,
             np.empty(counts.size),
             counts,
@@ -345,7 +352,9 @@ class MovedCells:
             rate,
         )  # fmt: skip
         theta[:] = q[: theta.size]
-        if coordinates.cells.size:  # the edge of the possible counts is no divergence
+        if q.size and not report[LEAPS]:  # the density is no number here: nothing can move
+            report[DIVERGING] = 1.0
+        if place.vector[-1]:  # the edge of the possible counts is no divergence
             report[DIVERGING] = 0.0
         return q, report
 

@@ -107,14 +107,14 @@ def released(table: CountTable, shares: Shares) -> bool:
     Moves of a few units are then enough: what noise leaves open is all that they have to cross.
     Counts that no release sees would be crossed a few units at a time.
     """
-    known = known_sums(table)
-    seen = sparse.csr_array(sparse.vstack([known, table.matrix], format="csr"))
+    known, varying = known_sums(table), np.flatnonzero(~table.fixed)
+    seen = sparse.csr_array(sparse.vstack([known, table.matrix], format="csr"))[:, varying]
     if seen.shape[0] > _MOST_SUMS:
         return False
     shape = (table.size, shares.prior.size)
-    powers = sparse.csr_array((shares.powers, shares.entries, shares.starts), shape=shape)
+    powers = sparse.csr_array((shares.powers, shares.entries, shares.starts), shape=shape)[varying]
     weights = np.linalg.pinv((seen @ seen.T).toarray()) @ (seen @ powers).toarray()
-    return bool(np.abs(powers.toarray() - seen.T @ weights).max() < 1e-6)
+    return bool(np.abs(powers.toarray() - seen.T @ weights).max(initial=0.0) < 1e-6)
 
 
 def known_sums(table: CountTable) -> Any:

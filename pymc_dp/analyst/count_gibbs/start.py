@@ -22,14 +22,17 @@ from pymc_dp.types import Matrix, Vector
 __all__ = [
     "Totals",
     "agreeing",
+    "check_start",
     "climbed",
     "curvature",
     "estimate",
     "joint_coordinates",
     "known_totals",
     "learned_factor",
+    "started",
     "sweep_arrays",
     "table_lattice",
+    "tell_of_tables",
 ]
 
 _log = logging.getLogger(__name__)
@@ -93,16 +96,25 @@ def table_lattice(table: CountTable, totals: Totals) -> Lattice:
             f"Exact totals of {table.names} have weights that are not whole numbers. Write small "
             "noise for amounts; release sums of counts exactly."
         )
-    _, high = table.bounds
-    own_sums = any(law.known_sum for law in table.laws)
-    lattice = lattice_of(totals.matrix, not own_sums and bool(np.any(high < UNBOUNDED)))
+    # a known sum is a bound that the totals tell of
+    bounded = [
+        np.full(int(np.prod(shape)), not law.known_sum)
+        for law, shape in zip(table.laws, table.shapes, strict=True)
+    ]
+    above = np.concatenate(bounded) & (table.bounds[1] < UNBOUNDED)
+    seen = np.asarray(abs(totals.matrix).sum(axis=0)).ravel() > 0
+    return lattice_of(totals.matrix, bool(np.any(above & seen & ~table.fixed)), table.fixed)
+
+
+def tell_of_tables(table: CountTable, lattice: Lattice) -> None:
+    """Tell where moves between tables may not reach all of them."""
     if not lattice.proven:
         _log.warning(
             "Exact totals of %s overlap so that moves between tables are not proven to reach all "
-            "of them: compare chains from different starts.",
+            "of them. Chains start from different tables: run several, and trust none of the "
+            "counts whose R-hat is above 1.01.",
             table.names,
         )
-    return lattice
 
 
 def agreeing(table: CountTable, lattice: Lattice, totals: Totals, near: Vector) -> Vector:
@@ -142,6 +154,21 @@ def estimate(table: CountTable, components: Components, totals: Totals, expected
     return np.asarray(found)
 
 
+def started(
+    rng: np.random.Generator,
+    table: CountTable,
+    lattice: Lattice,
+    totals: Totals,
+    components: Components,
+    expected: Vector,
+) -> Vector:
+    """Find counts that a chain starts from; far apart where moves may not connect all tables."""
+    near = estimate(table, components, totals, expected)
+    if not lattice.proven:  # else chains in one part of the tables would agree with each other
+        near = near + 3 * np.sqrt(np.abs(near) + 1) * rng.normal(size=near.size)
+    return agreeing(table, lattice, totals, near)
+
+
 def sweep_arrays(table: CountTable, components: Components, lattice: Lattice) -> SweepArrays:
     """Lay out what the moves of cells need."""
     columns, rows = sparse.csc_array(table.matrix), sparse.csr_array(table.matrix)
@@ -173,6 +200,21 @@ def sweep_arrays(table: CountTable, components: Components, lattice: Lattice) ->
         ).astype(np.int64),
         move_units=np.concatenate([np.zeros(0), *(units for _, units in lattice.moves)]),
         scales=np.ones(2 * table.size + len(lattice.moves)),
+    )
+
+
+def check_start(table: CountTable, found: tuple[Any, Any]) -> None:
+    """Refuse to start where log-density or gradient is no number: a chain would stay there."""
+    value, slope = (np.asarray(part) for part in found)
+    if np.isfinite(value) and np.all(np.isfinite(slope)):
+        return
+    what = "gradient of the log-density" if np.isfinite(value) else "log-density"
+    raise ValueError(
+        f"The {what} of the counts {table.names} and of their parameters is not finite where the "
+        "chain starts: a chain would stay there. Look for parameters whose initial values make a "
+        "rate or probability zero, infinite or no number, and give others with initvals=; write "
+        "the rate or probability of cells that are always empty with zeros that are public, as in "
+        'pm.Poisson("c", exposure * rate) with zeros in the array exposure.'
     )
 
 
@@ -254,6 +296,7 @@ def joint_coordinates(
     pivot = np.arange(size)
     smooth = np.ones(size, dtype=bool)  # no cliff at zero
     smooth[cells_with(table, "zero")] = False
+    smooth[table.fixed] = False
     for g in range(arrays.group_starts.size - 1):
         inside = arrays.members[arrays.group_starts[g] : arrays.group_starts[g + 1]]
         pivot[inside] = inside[np.argmax(np.where(smooth[inside], counts[inside], -1.0))]

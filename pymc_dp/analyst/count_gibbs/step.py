@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -19,11 +20,17 @@ from pymc_dp.analyst.count_gibbs.cells import (
     cell_variables,
     count_table,
 )
+from pymc_dp.analyst.count_gibbs.discrete import check_numbers, tell_of_switches
 from pymc_dp.analyst.count_gibbs.drawn import DrawnShares
 from pymc_dp.analyst.count_gibbs.integrated import IntegratedCells
 from pymc_dp.analyst.count_gibbs.moved import MovedCells
 from pymc_dp.analyst.count_gibbs.noise import ReleasedComponents
-from pymc_dp.analyst.count_gibbs.start import agreeing, known_totals, table_lattice
+from pymc_dp.analyst.count_gibbs.start import (
+    agreeing,
+    known_totals,
+    table_lattice,
+    tell_of_tables,
+)
 from pymc_dp.compat import ProgressHooks, dataclass_state
 from pymc_dp.numerics.compiled import compiling
 from pymc_dp.numerics.nuts import ACCEPT, DIVERGING, DOUBLINGS, LEAPS
@@ -32,6 +39,7 @@ from pymc_dp.types import Vector
 
 __all__ = ["CountGibbs"]
 
+_log = logging.getLogger(__name__)
 
 #: acceptance that NUTS is tuned to: over parameters, and over parameters and cells
 PARAMETER_ACCEPT, JOINT_ACCEPT = 0.8, 0.65
@@ -133,6 +141,7 @@ class CountGibbs(ProgressHooks, BlockedStep):
         point = model.initial_point() if initial_point is None else initial_point
         self.released = ReleasedComponents(model, table)
         self.released.tell_of_rounding()
+        tell_of_switches(model, table)
         alone = IntegratedCells.windows_of(table, self.released) is not None
         rest = (parameters, self.released, point, compile_kwargs or {})
         self.engine: Any = None if alone else DrawnShares.of(model, table, *rest)
@@ -143,13 +152,17 @@ class CountGibbs(ProgressHooks, BlockedStep):
         self.carried: Any = None
         self._length = 0
         self._fresh = True
+        #: moves of this chain that are still to come, and how readily NUTS accepted so far
+        self._left, self._accepted = 0, 0.0
 
     @staticmethod
     def plan(vars: Sequence[TensorVariable] | None, model: pm.Model) -> CountTable:
         """Return the cells and their releases, or raise what keeps them from being sampled."""
         table = count_table(model, _resolve(vars, model)[0])
         totals = known_totals(table, ReleasedComponents(model, table).components())
-        agreeing(table, table_lattice(table, totals), totals, np.zeros(table.size))
+        lattice = table_lattice(table, totals)
+        tell_of_tables(table, lattice)
+        agreeing(table, lattice, totals, np.zeros(table.size))
         return table
 
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
@@ -158,6 +171,7 @@ class CountGibbs(ProgressHooks, BlockedStep):
         self.tune = tune > 0
         self.engine.read_release()
         self._length, self._fresh = tune, True
+        self._left, self._accepted = tune + draws, 0.0
 
     def stop_tuning(self) -> None:
         """Stop adapting NUTS."""
@@ -183,6 +197,15 @@ class CountGibbs(ProgressHooks, BlockedStep):
         if tuning.active:
             default = JOINT_ACCEPT if q.size > theta.size else PARAMETER_ACCEPT
             tuning.learn(q, float(report[ACCEPT]), self.target_accept or default)
+        self._left -= 1
+        self._accepted += report[ACCEPT]
+        if self._left == 0 and theta.size and not self._accepted:
+            _log.warning(
+                "No move of %s was accepted in a whole chain: its draws are where it started, and "
+                "say nothing of the posterior. Start elsewhere with initvals=, and look for "
+                "parameters at which a rate or probability is zero or no number.",
+                ", ".join(str(var.name) for var in self.vars),
+            )
         new = layout.point_of(point, theta, _NO_TABLE)
         start = 0
         for name, shape in zip(self.cells, self.shapes, strict=True):
@@ -201,7 +224,7 @@ class CountGibbs(ProgressHooks, BlockedStep):
     def _begin(self, theta: Vector, given: Vector, counts: Vector) -> tuple[Vector, Vector]:
         """Find where a chain starts, and scales to tune from."""
         self._fresh = False
-        theta, counts, carried, scales = self.engine.begin(theta, given, counts)
+        theta, counts, carried, scales = self.engine.begin(self.rng, theta, given, counts)
         if self._length or len(self.tuning.factor) != len(scales):
             self.tuning, self.carried = NUTSTuning.start(len(scales), self._length), carried
             self.tuning.factor, self.tuning.trusted = scales, scales.ndim == 2
@@ -213,6 +236,7 @@ class CountGibbs(ProgressHooks, BlockedStep):
         model = model_of(var)
         if model is None:
             return Competence.INCOMPATIBLE
+        check_numbers(model)
         cells = cell_variables(model)
         taken = bool(cells) and (var in cells or var in cell_parameters(model, cells))
         return Competence.IDEAL if taken else Competence.INCOMPATIBLE
@@ -223,6 +247,7 @@ _NO_TABLE = np.empty((0, 0))
 
 def _resolve(vars: Any, model: pm.Model) -> tuple[list[TensorVariable], list[TensorVariable]]:
     """Cells and their parameters, from what the user passed or all of them."""
+    check_numbers(model)
     found = cell_variables(model)
     listed = list(vars) if isinstance(vars, list | tuple) else [vars]
     given = None if vars is None else [model.values_to_rvs.get(v, v) for v in listed]

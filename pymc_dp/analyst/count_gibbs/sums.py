@@ -32,6 +32,8 @@ __all__ = ["draw_cells", "log_sums"]
 
 #: weights are scaled down beyond this
 _LARGE, _SMALL = 1e200, 1e-200
+#: parameters beyond this make single factors of a weight overflow
+_MOST_PHI = 200.0
 
 
 @inner_cached
@@ -46,6 +48,30 @@ def _ratio(alpha, beta, trials, k):  # type: ignore[no-untyped-def]
 
 
 @inner_cached
+def _weigh_far(phi, alpha, beta, zero, window, steps, weights):  # type: ignore[no-untyped-def]
+    """Do as :func:`_weigh` by logarithms, where one factor of a weight may overflow."""
+    below, above, peak = int(window[BELOW]), int(window[ABOVE]), window[PEAK]
+    top, total = 0.0, 0.0
+    weights[below] = 0.0
+    for side in range(2):
+        at, begin = 0.0, int(window[UP if side == 0 else DOWN])
+        for j in range(above if side == 0 else below):
+            k = peak + j if side == 0 else peak - 1.0 - j
+            ratio = phi + np.log(_ratio(alpha, beta, window[TRIALS], k))
+            at += np.log(steps[begin + LANES * j]) + (ratio if side == 0 else -ratio)
+            weights[below + j + 1 if side == 0 else below - 1 - j] = at
+            top = max(top, at)
+    first = peak - below
+    if first == 0.0:
+        weights[0] += zero
+        top = max(top, weights[0])
+    for j in range(below + above + 1):
+        weights[j] = np.exp(weights[j] - top)
+        total += weights[j]
+    return below, above, total, top
+
+
+@inner_cached
 def _weigh(phi, alpha, beta, zero, window, steps, weights):  # type: ignore[no-untyped-def]
     """Weights of a cell's counts, relative to the peak's but for `zero`, into `weights`.
 
@@ -56,6 +82,8 @@ def _weigh(phi, alpha, beta, zero, window, steps, weights):  # type: ignore[no-u
     below, above, peak = int(window[BELOW]), int(window[ABOVE]), window[PEAK]
     concave = window[UNIMODAL] == 1.0 and zero == 0.0
     concave = concave and (alpha < 0.0 or alpha >= 1.0) and (beta < 0.0 or beta >= 1.0)
+    if abs(phi) > _MOST_PHI:
+        return _weigh_far(phi, alpha, beta, zero, window, steps, weights)
     rise, scale, total = np.exp(phi), 0.0, 0.0
     reached = np.zeros(2, dtype=np.int64)
     for side in range(2):

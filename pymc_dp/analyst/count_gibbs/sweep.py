@@ -20,6 +20,8 @@ Indices = NDArray[np.int64]
 
 #: acceptance that scales of moves are tuned to
 _TARGET = 0.44
+#: further moves that one sweep offers, at the most
+MOST_OFFERED = 4000
 #: kinds of components from here on have no density: totals that moves keep
 EXACT = -1
 
@@ -213,7 +215,9 @@ def _sweep(rng, arrays, laws, counts, statistic, times, rate):  # type: ignore[n
                 )
                 if laws[ZERO, i] != 0.0:
                     jump(rng, arrays, laws, counts, statistic, change, cells, units, 2)
-        for m in range(arrays.move_starts.size - 1):
+        further = arrays.move_starts.size - 1
+        for turn in range(min(further, MOST_OFFERED)):
+            m = turn if further <= MOST_OFFERED else int(rng.random() * further)
             number = arrays.move_starts[m + 1] - arrays.move_starts[m]
             for n in range(number):
                 g = arrays.move_groups[arrays.move_starts[m] + n]

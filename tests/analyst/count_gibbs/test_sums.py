@@ -111,7 +111,7 @@ def test_laws_far_from_the_release():
     _, terms, trials = case("poisson")
     found, whole = windows(trials)
     compiled = LogSums(("phi",), SIZE).compiled(python=True)
-    for shift in (-40.0, 3.0, 40.0):
+    for shift in (-900.0, -250.0, -40.0, 3.0, 40.0, 250.0):
         far = {**terms, "phi": terms["phi"] + shift}
         total, slope = compiled(whole, far["phi"])
         first, last = (
