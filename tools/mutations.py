@@ -252,6 +252,34 @@ CURATOR = [
         "curator/test_independence.py",
     ),
     Mutation(
+        "fixed cells kept in the lattice",
+        "analyst/count_gibbs/lattice.py",
+        "(np.abs(reduced).sum(axis=0) > 0) & ~fixed[first])",
+        "np.abs(reduced).sum(axis=0) > 0)",
+        "analyst/count_gibbs/test_zeros.py analyst/count_gibbs/test_connected.py",
+    ),
+    Mutation(
+        "casts of totals that round",
+        "graph/additivity/whole.py",
+        "return bool(np.can_cast(before, after))",
+        "return True",
+        "graph/test_additivity.py",
+    ),
+    Mutation(
+        "a discrete parameter that half believes the release",
+        "analyst/record_gibbs/discrete_parents.py",
+        "weights = np.cumsum(np.exp(values - np.max(values)))",
+        "weights = np.cumsum(np.exp(0.5 * (values - np.max(values))))",
+        "analyst/record_gibbs/test_discrete_parents.py",
+    ),
+    Mutation(
+        "conjugate forms by the sum of all terms",
+        "analyst/record_gibbs/forms.py",
+        "(np.abs(parts).sum(axis=-1) + np.abs(found))",
+        "(1 + np.abs(parts).sum(axis=-1) + np.abs(found))",
+        "analyst/record_gibbs/test_units.py",
+    ),
+    Mutation(
         "records in sight while a likelihood is simplified",
         "curator/record_logp.py",
         "if isinstance(leaf, Constant) and n_records in leaf.data.shape:",
@@ -341,9 +369,9 @@ ANALYST = [
     Mutation(
         "conjugate gamma with one too few",
         "analyst/record_gibbs/conjugate_draws.py",
-        "x[i] = (rng.standard_gamma(shape[i] + 1) + TINY) / rate[i]",
-        "x[i] = (rng.standard_gamma(shape[i]) + TINY) / rate[i]",
-        "analyst/record_gibbs/test_parameters.py",
+        "shape[i], rate[i] = sign * (a + 1), -sign * b",
+        "shape[i], rate[i] = sign * a, -sign * b",
+        "analyst/record_gibbs/test_units.py analyst/record_gibbs/test_parameters.py",
     ),
     Mutation(
         "a slice that forgets its level",

@@ -19,6 +19,11 @@ __all__ = ["make_interweaving", "make_line_slice", "make_slice"]
 
 #: how often a bracket may be widened by its width, on both sides together
 MOST_STEPS = 50
+#: how often a bracket is shrunk at the most: from the widest to what rounding leaves nothing of
+#: takes a third of that, and hardly ever half
+MOST_SHRUNK = 200
+#: between which widths are kept
+NARROWEST, WIDEST = 1e-150, 1e150
 #: cycles of tuning between new shapes of the directions
 RESHAPE_EVERY = 50
 
@@ -40,10 +45,13 @@ def make_line_slice(log_density: Callable[..., Any]) -> Callable[..., Any]:
         ``update(rng, line, width, current)`` gives the distance that was moved and the log-density
         there, which the last call of `log_density` gave if the distance is not zero. `line` is
         passed on, `width` that of the first bracket and `current` the log-density at the start.
+        Nothing is moved where the width is not a positive number.
     """
 
     @inner
     def update(rng, line, width, current):  # type: ignore[no-untyped-def]
+        if not 0.0 < width < np.inf:
+            return 0.0, current
         level = current - rng.standard_exponential()
         left = -width * rng.random()
         right = left + width
@@ -51,8 +59,8 @@ def make_line_slice(log_density: Callable[..., Any]) -> Callable[..., Any]:
         steps_right = MOST_STEPS - 1 - steps_left
         # one loop, so that the density is compiled into it once: 0 widens on the left, 1 on the
         # right, 2 shrinks
-        stage = 0
-        while True:
+        stage, shrunk = 0, 0
+        while shrunk < MOST_SHRUNK:
             if stage == 0 and steps_left == 0:
                 stage = 1
             if stage == 1 and steps_right == 0:
@@ -81,12 +89,24 @@ def make_line_slice(log_density: Callable[..., Any]) -> Callable[..., Any]:
                 return distance, value
             elif right - left < 1e-12 * width:  # rounding: nothing but the start is left
                 return 0.0, current
-            elif distance < 0.0:
-                left = distance
             else:
-                right = distance
+                shrunk += 1
+                if distance < 0.0:
+                    left = distance
+                else:
+                    right = distance
+        return 0.0, current
 
     return update
+
+
+@inner_cached
+def _learned_width(width, distance, cycles):  # type: ignore[no-untyped-def]
+    """Bring a width closer to three times the usual move, at least a hundredth of what it is."""
+    if not 0.0 < width < np.inf:
+        return 1.0
+    towards = max(3 * abs(distance), 0.01 * width)
+    return min(max(width + (towards - width) / (cycles + 1) ** 0.6, NARROWEST), WIDEST)
 
 
 def _make_direction_slice(density: Callable[..., Any]) -> Callable[..., Any]:
@@ -148,9 +168,7 @@ def make_slice(log_density: Callable[..., Any], where: tuple[int, int]) -> Part:
             direction[i] = 0.0
             theta[i] += distance
             if tune:
-                widths[i] += (3 * abs(distance) + 1e-10 - widths[i]) / (
-                    arrays.learned[0] + 1
-                ) ** 0.6
+                widths[i] = _learned_width(widths[i], distance, arrays.learned[0])
 
     return part
 
@@ -200,7 +218,7 @@ def make_interweaving(
                 table[:] = moved(proposal, theta, given, table, drawn)[0]
                 theta[:] = proposal
             if tune:
-                width[0] += (3 * abs(distance) + 1e-10 - width[0]) / (arrays.learned[0] + 1) ** 0.6
+                width[0] = _learned_width(width[0], distance, arrays.learned[0])
         if tune:
             _learn(which, arrays)
 
@@ -237,6 +255,11 @@ def _learn(which, arrays):  # type: ignore[no-untyped-def]
     """Keep running moments of the parameters (Haario et al. 2001), and at times a new shape."""
     theta, size, learned = arrays.theta, which.size, arrays.learned[0]
     weight = 2 / (learned + 2)  # the later half counts most
+    if learned == 1:  # where a chain starts: what was there before has no unit
+        for i in range(size):
+            arrays.mean[i] = theta[which[i]]
+            for j in range(size):
+                arrays.cov[i, j] = 0.0
     for i in range(size):
         for j in range(size):
             step = (theta[which[i]] - arrays.mean[i]) * (theta[which[j]] - arrays.mean[j])
@@ -244,12 +267,11 @@ def _learn(which, arrays):  # type: ignore[no-untyped-def]
     for i in range(size):
         arrays.mean[i] += weight * (theta[which[i]] - arrays.mean[i])
     if learned % RESHAPE_EVERY == 0:
-        spread = 0.0
-        for i in range(size):
-            spread += arrays.cov[i, i] / size
         factor = arrays.cov.copy()
-        for i in range(size):
-            factor[i, i] += 1e-6 * spread + 1e-300
+        for i in range(size):  # each beside its own size, since they may have several units
+            factor[i, i] *= 1 + 1e-6
+            if factor[i, i] == 0:
+                factor[i, i] = arrays.factor[i, i] ** 2
         if lower_cholesky(factor, factor):
             before = after = 0.0
             for i in range(size):
@@ -257,4 +279,5 @@ def _learn(which, arrays):  # type: ignore[no-untyped-def]
                 after += np.log(factor[i, i]) / size
                 for j in range(size):
                     arrays.factor[i, j] = factor[i, j]
-            arrays.width[0] *= np.exp(before - after)  # the size stays as it was learned
+            width = arrays.width[0] * np.exp(before - after)  # the size stays as it was learned
+            arrays.width[0] = min(max(width, NARROWEST), WIDEST)

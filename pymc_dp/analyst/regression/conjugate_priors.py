@@ -37,6 +37,9 @@ __all__ = [
     "used_only_by",
 ]
 
+#: a variance is tried at so many times its prior's size: no answer depends on units
+_TIMES = np.array([1.0, 2.5, 1e-6, 1e6])
+
 
 def bare(var: Any) -> Any:
     """Return what a variable is before axes of length one were added."""
@@ -68,13 +71,15 @@ def normal_inverse_gamma(
     if gamma is None:
         return None
     p = int(coef.type.shape[0] or 0)
-    law = _normal_given(model, coef, sigma2, [np.array(1.0), np.array(2.5)], p)
-    if law is None:
+    shape, rate = gamma
+    times = _TIMES * rate / shape
+    law = _normal_given(model, coef, sigma2, list(times), p)
+    if law is None or not _is_one_mean(law):
         return None
-    (mean, first), (other, second) = law
-    if not np.allclose(mean, other) or not np.allclose(second, 2.5 * first):
+    covariances = [cov / by for by, (_, cov) in zip(times, law, strict=True)]
+    if not all(_is_alike(cov, covariances[0]) for cov in covariances):
         return None
-    return NormalInverseGamma(mean, np.linalg.inv(first), *gamma)
+    return NormalInverseGamma(law[0][0], np.linalg.inv(covariances[0]), shape, rate)
 
 
 def normal_inverse_wishart(
@@ -86,20 +91,18 @@ def normal_inverse_wishart(
         return None
     df, scale = wishart
     d = len(scale)
-    other = np.eye(d) + 0.5 * np.ones((d, d))
     shape = tuple(int(s) for s in cov.type.shape)
-    law = _normal_given(model, mean, cov, [np.eye(d).reshape(shape), (2 * other).reshape(shape)], d)
-    if law is None:
+    sizes = np.sqrt(np.diag(scale))
+    # what has the size of x, with correlations and without
+    places = [by * np.outer(sizes, sizes) * (np.eye(d) + rho) for by in _TIMES for rho in (0, 0.5)]
+    law = _normal_given(model, mean, cov, [place.reshape(shape) for place in places], d)
+    if law is None or not _is_one_mean(law):
         return None
-    (m_1, c_1), (m_2, c_2) = law
-    inverse_weight = c_1[0, 0]
-    if (
-        not np.allclose(m_1, m_2)
-        or not np.allclose(c_1, inverse_weight * np.eye(d))
-        or not np.allclose(c_2, inverse_weight * 2 * other)
-    ):
+    inverse_weight = law[0][1][0, 0] / places[0][0, 0]
+    expected = [inverse_weight * place for place in places]
+    if not all(_is_alike(c, e) for (_, c), e in zip(law, expected, strict=True)):
         return None
-    return NormalInverseWishart(m_1, 1 / inverse_weight, scale, df)
+    return NormalInverseWishart(law[0][0], 1 / inverse_weight, scale, df)
 
 
 def inverse_wishart(model: pm.Model, var: TensorVariable) -> tuple[float, Array] | None:
@@ -173,6 +176,19 @@ def _normal_given(
     mean, spread = clone_replace(list(params), replacements, rebuild_strict=False)
     evaluate = pytensor.function([given], [mean, spread], mode=ONCE, on_unused_input="ignore")
     return [_normal_moments(var, *evaluate(value), size=size) for value in values]
+
+
+def _is_one_mean(law: list[tuple[Array, Array]]) -> bool:
+    """Whether laws have the same mean, beside its size and the first one's spread."""
+    (mean, cov), *others = law
+    close = 1e-9 * (np.abs(mean) + np.sqrt(np.diag(cov)))
+    return all(bool(np.all(np.abs(other - mean) <= close)) for other, _ in others)
+
+
+def _is_alike(cov: Array, other: Array) -> bool:
+    """Whether covariances are the same, each entry beside the variances that belong to it."""
+    sizes = np.sqrt(np.diag(other))
+    return bool(np.all(np.abs(cov - other) <= 1e-9 * np.outer(sizes, sizes)))
 
 
 def _is_normal(model: pm.Model, var: TensorVariable) -> bool:
