@@ -15,6 +15,7 @@ import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 
 from pymc_dp.compat import register_funcify_and_cache_key
 from pymc_dp.numerics.compiled import source_key
@@ -38,6 +39,10 @@ class KernelGraph(OpFromGraph):
     def __init__(self, inputs: list[Any], outputs: list[Any], kernel: Any) -> None:
         super().__init__(inputs, outputs)
         self.kernel = kernel
+
+    def make_thunk(self, *args: Any, **kwargs: Any) -> Any:
+        """Leave out what PyTensor does for nested graphs: this one is not compiled to be run."""
+        return Op.make_thunk(self, *args, **kwargs)
 
     def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
         """Call the kernel, as Python unless it was compiled: this is for a few evaluations."""

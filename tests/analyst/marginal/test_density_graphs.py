@@ -162,3 +162,13 @@ def test_gradient_and_curvature_of_a_model(intercept, mechanism):
             bent = (high[1] - low[1]) @ direction[: slopes.size] / 2e-5
             np.testing.assert_allclose(seconds[at], bent, rtol=2e-3, atol=2e-3)
             at += 1
+
+
+def test_graphs_are_not_compiled_beside_the_loop(monkeypatch):
+    """Where numba is not used, nested graphs would be, in C."""
+    rng = np.random.default_rng(7)
+    value = log_determinants(*map(pt.as_tensor, (grams(rng), np.eye(P), np.ones(J), 1.0)), 0)
+    op = value.owner.op
+    monkeypatch.setattr(type(op), "compile_fn", None)
+    assert np.isfinite(value.eval(mode=ONCE))
+    assert np.isfinite(value.eval(mode=pytensor.compile.mode.Mode(linker="cvm", optimizer=None)))
