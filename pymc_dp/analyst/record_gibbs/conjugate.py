@@ -37,7 +37,7 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_dp.analyst.record_gibbs.forms import has_form, is_usable
-from pymc_dp.analyst.record_gibbs.places import arbitrary_points
+from pymc_dp.analyst.record_gibbs.places import arbitrary_points, near
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.layout import PointLayout
 from pymc_dp.graph.support import has_whole_support
@@ -182,7 +182,7 @@ def _families_at(
     own_value = layout.compiled(inputs, graphs[1:], mode=ONCE)
     rng = np.random.default_rng(0)
     for place in places:
-        for at in (place, _near(point, rng)):  # a vague prior's draw may under- or overflow
+        for at in (place, near(point, rng)):  # a vague prior's draw may under- or overflow
             arrays = [layout.theta_of(at), layout.given_of(at), layout.table_of(at)]
             [size], look = own_value(*arrays), partial(_first_output, slopes, arrays)
             if is_usable(size) and np.isfinite(look(size.ravel())).all():
@@ -191,15 +191,6 @@ def _families_at(
         if not families:
             break
     return families
-
-
-def _near(point: PointType, rng: np.random.Generator) -> PointType:
-    return {
-        name: value + rng.normal(size=np.shape(value))
-        if np.issubdtype(np.asarray(value).dtype, np.floating)
-        else value
-        for name, value in point.items()
-    }
 
 
 def _first_output(function: Callable[..., Any], arrays: Sequence[Any], x: Any) -> Any:

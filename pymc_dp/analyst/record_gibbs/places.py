@@ -17,7 +17,7 @@ from pymc_dp.graph.additivity import direct_inputs
 from pymc_dp.graph.intervals import ONCE
 from pymc_dp.graph.support import small_support
 
-__all__ = ["arbitrary_points"]
+__all__ = ["arbitrary_points", "near"]
 
 #: up to so many entries of counts and categories many points are looked at: in a longer table one
 #: point has all values that a record may have, in all combinations
@@ -51,7 +51,7 @@ def arbitrary_points(model: pm.Model, point: PointType) -> list[PointType]:
         )
         drawn = [draw(seed) for seed in seeds]
     except (NotImplementedError, ValueError):  # a prior so wide that draws given it overflow
-        drawn = [_near(point, np.random.default_rng(seed)) for seed in seeds]
+        drawn = [near(point, np.random.default_rng(seed)) for seed in seeds]
     rng = np.random.default_rng(0)
     found = []
     for i in range((1 if many else MOST_POINTS) if others else 0):
@@ -108,7 +108,8 @@ def _totals(model: pm.Model) -> list[Any]:
     return [rv for rv in model.free_RVs if rv in reached]
 
 
-def _near(point: PointType, rng: np.random.Generator) -> PointType:
+def near(point: PointType, rng: np.random.Generator) -> PointType:
+    """Draw a point beside another: real values move by standard normal steps."""
     return {
         name: value + rng.normal(size=np.shape(value))
         if np.issubdtype(np.asarray(value).dtype, np.floating)
